@@ -10,6 +10,7 @@ TEST_TOOLS=(nbdkit:nbdkit iscsi-test-cu:libiscsi-bin mkfs.ext4:e2fsprogs mkfs.xf
     python3:python3 shellcheck:shellcheck)
 BENCH_TOOLS=(fio:fio qemu-nbd:qemu-utils python3:python3)
 TORMENT_TOOLS=(nbdkit:nbdkit ip:iproute2 nft:nftables nsenter:util-linux unshare:util-linux mkfs.ext4:e2fsprogs)
+GUEST_TOOLS=(qemu-system-x86_64:qemu-system-x86 nvme:nvme-cli busybox:busybox-static cpio:cpio mkfs.ext4:e2fsprogs)
 LAB_TOOLS=("${BENCH_TOOLS[@]}" "${CLIENT_TOOLS[@]}")
 
 # module:package, for Python.

@@ -16,7 +16,7 @@ from tools.harness.folders import new_folder
 from . import fio, idle, large, machine, report, shards, snapshots, stuck, sustained
 from .plan import FILL, READ_ONCE, TESTS
 from .sizes import parse_size
-from .targets import Azekura, Before, QemuNbd, Raw
+from .targets import Azekura, Before, Encrypted, QemuNbd, Raw
 
 
 def progress(text):
@@ -40,7 +40,7 @@ def arguments():
     parser.add_argument("--volume-size", default="10GiB", help="size of the Azekura volume (default 10GiB)")
     parser.add_argument("--device-size", help="size of each device (default 8GiB; large: 12GiB; shards: 1GiB)")
     parser.add_argument("--memory", metavar="SIZE", help="large: start the nodes with this --memory")
-    parser.add_argument("--targets", default="azekura,qemu-nbd", help="of azekura, qemu-nbd, raw")
+    parser.add_argument("--targets", default="azekura,qemu-nbd", help="of azekura, encrypted, qemu-nbd, raw")
     parser.add_argument(
         "--before", metavar="BINARY", help="also run this azekura binary, of another build, and compare"
     )
@@ -69,6 +69,7 @@ def make_targets(options, folder):
     config = "etcd" if options.etcd else "embedded"
     known = {
         "azekura": lambda: Azekura.asked_for(folder, options, options.volume_size),
+        "encrypted": lambda: Encrypted.asked_for(folder, options, options.volume_size),
         "qemu-nbd": lambda: QemuNbd(folder, size),
         "raw": lambda: Raw(folder, size),
     }
@@ -141,7 +142,10 @@ def run_tests(options, folder, facts):
         shutil.rmtree(own, ignore_errors=True)
     table = report.rows(tests, list(details), runs)
     print(report.terminal(table))
-    beside = report.beside_before(tests, runs)
+    for row in report.beside(tests, runs, report.CIPHERS):
+        spread = f"{row['least']:.2f} to {row['most']:.2f}"
+        print(f"{row['test']}: encrypted, {row['rate']:.3f} times the rate ({spread}), {row['cpu']:.3f} times the CPU")
+    beside = report.beside(tests, runs)
     for row in beside:
         spread = f"{row['least']:.2f} to {row['most']:.2f}"
         print(f"{row['test']}: {row['rate']:.2f} times the rate of before ({spread}), {row['cpu']:.2f} times its CPU")

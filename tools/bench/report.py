@@ -8,6 +8,8 @@ from .plan import CPU_US_PER_WRITE_MAX, RESIDENT_MIB_PER_NODE_MAX
 YARDSTICK = "qemu-nbd"
 # This build, and the one that it is compared with.
 BUILDS = ("azekura", "before")
+# An encrypted volume, and one that is not.
+CIPHERS = ("encrypted", "azekura")
 WRITE_CPU = "server CPU of a replicated 4 KiB write, µs"
 NODE_MEMORY = "largest node's resident memory, MiB"
 # Limits and the cells of docs/performance.md that they stand in.
@@ -64,12 +66,12 @@ def rows(tests, targets, runs):
     return table
 
 
-def beside_before(tests, runs):
-    """The turns' ratios of this build to the build that --before names: rate (median, least, most) and server CPU a
-    request (median)."""
+def beside(tests, runs, targets=BUILDS):
+    """The turns' ratios of one target, this build, to another, the one that --before names: rate (median, least,
+    most) and server CPU a request (median)."""
     compared = []
     for test in tests:
-        mine, before = ([run for run in runs if (run.test, run.target) == (test.name, name)] for name in BUILDS)
+        mine, before = ([run for run in runs if (run.test, run.target) == (test.name, name)] for name in targets)
         if not before or len(mine) != len(before):
             continue
         rates = [rate_of(test, new) / rate_of(test, old) for new, old in zip(mine, before)]
@@ -86,7 +88,7 @@ def beside_before(tests, runs):
 
 
 def markdown_beside(rows, name):
-    """What `beside_before` gives as a Markdown table; `name` is what the other build's program is called."""
+    """What `beside` gives as a Markdown table; `name` is what the other build's program is called."""
     text = [
         f"Beside the build from before, `{name}`, as medians of the turns' ratios:",
         "",

@@ -1,5 +1,6 @@
 """What the benchmark runs against. Each target is started, filled, measured and stopped."""
 
+import secrets
 from pathlib import Path
 
 from tools.harness.cluster import Cluster
@@ -65,9 +66,12 @@ class Azekura(Target):
 
     def start(self):
         self.cluster.start()
-        self.cluster.create_volume(VOLUME, self.volume_size, copies=2)
+        self.make_volume()
         # A new device is written with zeros once, in the background: that is no part of any test.
         wait_until(self.devices_initialised, 1800, "the devices' first writing")
+
+    def make_volume(self):
+        self.cluster.create_volume(VOLUME, self.volume_size, copies=2)
 
     def devices_initialised(self):
         return all(is_initialised(node) for node in self.cluster.nodes)
@@ -87,6 +91,23 @@ class Before(Azekura):
     """The same with the binary of another build, to see what a change costs or wins."""
 
     name = "before"
+
+
+class Encrypted(Azekura):
+    """The same with an encrypted volume, to see what the cipher takes (docs/decisions/0038-encrypted-volumes.md)."""
+
+    name = "encrypted"
+
+    def start(self):
+        path = self.cluster.folder / "kek"
+        path.write_text(f"1 {secrets.token_hex(32)}\n", encoding="ascii")
+        path.chmod(0o600)
+        self.cluster.node_options += ("--key-file", path)
+        super().start()
+
+    def make_volume(self):
+        self.cluster.cli("volume", "create", VOLUME, self.volume_size, "--copies", 2, "--encrypt")
+        self.cluster.wait_healthy()
 
 
 class QemuNbd(Target):

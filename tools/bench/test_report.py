@@ -51,11 +51,11 @@ def test_beside_another_build_the_turns_are_compared():
         for pair in rates
         for name, rate, cpu in zip(("azekura", "before"), pair, (30, 20))
     ]
-    (row,) = report.beside_before(TESTS, runs)
+    (row,) = report.beside(TESTS, runs)
     ratios = {"rate": pytest.approx(0.9), "least": pytest.approx(0.5), "most": pytest.approx(3)}
     assert row == {"test": "randwrite_q128", "cpu": pytest.approx(1.5), **ratios}
     assert "| randwrite_q128 | 0.900 | 0.50 to 3.00 | 1.500 |" in report.markdown_beside([row], "azekura-1a2b3c4")
-    assert report.beside_before(TESTS, [run("azekura", "randwrite_q128", 1)]) == []
+    assert report.beside(TESTS, [run("azekura", "randwrite_q128", 1)]) == []
 
 
 def test_tables_have_a_column_for_every_head():

@@ -70,6 +70,9 @@ pub struct ClassView {
     /// Seconds that a request waits for a group which does not serve it, before its client gets an error; null: for
     /// ever.
     pub io_timeout_seconds: Option<u64>,
+    /// Its new volumes are encrypted.
+    #[serde(default)]
+    pub encrypt: bool,
     /// Its placement groups; 0 before its first volume.
     pub groups: usize,
     /// Its volumes.
@@ -107,6 +110,9 @@ pub struct CreateClass {
     #[serde(default, deserialize_with = "crate::named", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schemars(with = "Option<u64>"))]
     pub io_timeout_seconds: Option<Option<u64>>,
+    /// Encrypt its volumes, each with a key of its own.
+    #[serde(default, skip_serializing_if = "crate::is_false")]
+    pub encrypt: bool,
 }
 
 /// Body of `POST /v1/classes/{name}`: what is not named stays. What would move copies can't be changed: make another

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::layers::{CompareQuery, GroupDifferences, MeasureLayer, Measured, NotTold};
 use crate::{
-    AttachVolume, ChangeClass, ChangeSettings, ClassView, CloneVolume, ClusterStats, ClusterStatus, CreateClass,
-    CreateGrant, CreateSnapshots, CreateVolume, DeleteVolume, DetachVolume, DeviceView, DiffQuery, DiffView,
-    GrantCreated, GrantView, GroupView, HealthView, LayerUse, NodeSnapshot, NodeView, ProtectVolume, RemoveMember,
-    RemovedView, ResizeVolume, ResizedView, RevertVolume, RevertedView, ScrubRequest, ScrubStarted, SettingsView,
-    ShowSnapshot, SnapshotView, SpaceView, VolumeView, WhoView,
+    AttachVolume, AuthorityKey, AuthorityQuery, AuthorityView, ChangeClass, ChangeSettings, ClassView, CloneVolume,
+    ClusterStats, ClusterStatus, CreateClass, CreateGrant, CreateSnapshots, CreateVolume, DeleteVolume, DetachVolume,
+    DeviceView, DiffQuery, DiffView, GrantCreated, GrantView, GroupView, HealthView, LayerUse, NodeSnapshot, NodeView,
+    ProtectVolume, RemoveMember, RemovedView, ResizeVolume, ResizedView, RevertVolume, RevertedView, ScrubRequest,
+    ScrubStarted, SettingsView, ShowSnapshot, SnapshotView, SpaceView, VolumeView, WhoView,
 };
 
 /// A method of HTTP.
@@ -329,6 +329,11 @@ endpoints! {
     /// Who asks, as the node sees it.
     Whoami: Get "/v1/whoami" (0) needs Grant => 200 WhoView;
 
+    /// The certificate authority by which clients know the cluster's nodes.
+    AuthorityShow: Get "/v1/authority" (0) needs Grant => 200 AuthorityView;
+    /// Makes another authority take its place. Clients that know the one before go on trusting the nodes.
+    AuthorityReplace: Post "/v1/authority" (0) needs Administer => 201 AuthorityView;
+
     /// The counters of the node that is asked. For other nodes.
     NodeStatistics: Get "/v1/node/stats" (0) needs Node => 200 NodeSnapshot;
     /// What layers hold on the devices of the node that is asked. For other nodes.
@@ -337,6 +342,9 @@ endpoints! {
     NodeCompare: Get "/v1/node/compare" (0) needs Node ? CompareQuery => 200 Vec<GroupDifferences>;
     /// A part of what the end of a layer would give back on a device of the node that is asked. For other nodes.
     NodeMeasure: Get "/v1/node/measure" (0) needs Node ? MeasureLayer => 200 Result<Measured, NotTold>;
+
+    /// A certificate authority with its key. For other nodes alone.
+    NodeAuthority: Get "/v1/node/authority" (0) needs Secrets ? AuthorityQuery => 200 AuthorityKey;
 
     /// This description.
     OpenApi: Get "/v1/openapi.json" (0) needs Grant => 200 serde_json::Value;

@@ -13,6 +13,7 @@
 
 use serde::{Deserialize, Deserializer};
 
+mod authority;
 mod class;
 mod diff;
 pub mod endpoint;
@@ -34,6 +35,7 @@ mod volume;
 #[cfg(test)]
 mod description;
 
+pub use authority::{AuthorityKey, AuthorityQuery, AuthorityView};
 pub use azekura_base::{Needs, Role};
 pub use class::{AckRule, ChangeClass, ClassView, CreateClass, FailureDomain};
 pub use diff::{DiffKind, DiffQuery, DiffRange, DiffView};

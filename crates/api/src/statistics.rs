@@ -26,6 +26,9 @@ pub struct NodeSnapshot {
     pub version: String,
     /// Time since the start, seconds.
     pub uptime_seconds: f64,
+    /// Data keys of encrypted volumes that it does not have, and why.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub keys_missing: BTreeMap<u64, String>,
     /// Resident memory, bytes.
     pub memory_bytes: u64,
     /// Processor time used since the start, seconds.

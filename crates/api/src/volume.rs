@@ -53,6 +53,12 @@ pub struct VolumeView {
     pub ack_rule: AckRule,
     /// Time of creation, RFC 3339.
     pub created: String,
+    /// Encrypted, with a key that its snapshots and clones have, too.
+    #[serde(default)]
+    pub encrypted: bool,
+    /// Why the node that answers does not have its key, and serves nothing of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_missing: Option<String>,
     /// What it was made from: `VOLUME@SNAPSHOT`.
     #[serde(default)]
     pub source: Option<String>,
@@ -112,6 +118,9 @@ pub struct CreateVolume {
     /// Clients of several nodes may use it at once.
     #[serde(default)]
     pub shared: bool,
+    /// Encrypt it, with a key of its own, at the nodes that its clients connect to.
+    #[serde(default, skip_serializing_if = "crate::is_false")]
+    pub encrypt: bool,
 }
 
 /// Body of `POST /v1/volumes/{name}/resize`.

@@ -51,6 +51,8 @@ id!(/// One gateway's life, which ends with its process: its writes are applied 
 id!(/// One state of a volume's attachments: raised at every change. An attachment is named by the generation that it began
     /// in; 0 is nobody's.
     Generation, u64, "g");
+id!(/// A data key of volumes: 64 random bits, no secret.
+    KeyId, u64, "key");
 id!(/// A write's number inside its session.
     RequestId, u64, "r");
 

@@ -37,8 +37,8 @@ pub use checksums::Checksums;
 pub use endpoint::Endpoint;
 pub use error::IoStatus;
 pub use ids::{
-    BlockIndex, ChunkIndex, DeviceId, Epoch, Generation, LayerId, NodeId, PgId, RequestId, Sequence, SessionId, Shard,
-    VolumeId,
+    BlockIndex, ChunkIndex, DeviceId, Epoch, Generation, KeyId, LayerId, NodeId, PgId, RequestId, Sequence, SessionId,
+    Shard, VolumeId,
 };
 pub use inbox::{Fill, Inbox};
 pub use io_queue::{IoClass, IoQueue, READ_PASSED_OVER_MAX};

@@ -27,11 +27,13 @@ pub enum Needs {
     Administer,
     /// To be a node.
     Node,
+    /// To be a node, and nobody else: not even who may do all the rest.
+    Secrets,
 }
 
 impl Needs {
     /// All of them.
-    pub const ALL: [Needs; 10] = [
+    pub const ALL: [Needs; 11] = [
         Needs::Nothing,
         Needs::Grant,
         Needs::Metrics,
@@ -42,6 +44,7 @@ impl Needs {
         Needs::Grants,
         Needs::Administer,
         Needs::Node,
+        Needs::Secrets,
     ];
 
     /// As the API's description has it.
@@ -58,6 +61,7 @@ impl Needs {
             Needs::Grants => "grants",
             Needs::Administer => "administer",
             Needs::Node => "node",
+            Needs::Secrets => "secrets",
         }
     }
 
@@ -74,6 +78,7 @@ impl Needs {
             Needs::Grants => "make, see or revoke grants",
             Needs::Administer => "change settings or read the audit",
             Needs::Node => "ask what nodes ask each other",
+            Needs::Secrets => "have the secrets that nodes share",
         }
     }
 }
@@ -83,7 +88,7 @@ impl Needs {
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// May everything.
+    /// May everything, but for having the secrets that nodes share.
     Admin,
     /// Cares for nodes and devices: drains, scrubs, removes, changes storage classes. Sees all volumes, opens and
     /// deletes none.
@@ -96,7 +101,7 @@ pub enum Role {
     Csi,
     /// Reads nodes' counters and health.
     Metrics,
-    /// A node, proved by its key or its start's secret; no token has this role.
+    /// A node, proved by its key; no token has this role.
     Node,
 }
 
@@ -109,12 +114,21 @@ impl Role {
     const fn has(self) -> &'static [Needs] {
         use Needs as N;
         match self {
-            Role::Admin => &Needs::ALL,
+            Role::Admin => &[
+                N::Metrics,
+                N::SeeVolumes,
+                N::UseVolumes,
+                N::SeeCluster,
+                N::Operate,
+                N::Grants,
+                N::Administer,
+                N::Node,
+            ],
             Role::Operator => &[N::Metrics, N::SeeVolumes, N::SeeCluster, N::Operate],
             Role::Owner => &[N::SeeVolumes, N::UseVolumes, N::Grants],
             Role::User | Role::Csi => &[N::SeeVolumes, N::UseVolumes],
             Role::Metrics => &[N::Metrics],
-            Role::Node => &[N::Node],
+            Role::Node => &[N::Node, N::Secrets],
         }
     }
 
@@ -190,7 +204,7 @@ mod tests {
             ("user", "see_volumes use_volumes"),
             ("csi", "see_volumes use_volumes"),
             ("metrics", "metrics"),
-            ("node", "node"),
+            ("node", "node secrets"),
         ];
         for (role, (word, needs)) in Role::ALL.into_iter().zip(table) {
             assert_eq!(role.word(), word);

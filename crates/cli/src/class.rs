@@ -124,6 +124,9 @@ struct CreateArgs {
     /// 1d, or never. A write that failed may still be applied, but not after a later write to the same blocks.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = io_timeout)]
     io_timeout: IoTimeout,
+    /// Encrypt its volumes, each with a key of its own. Needs nodes with --key-file.
+    #[arg(long)]
+    encrypt: bool,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -171,6 +174,7 @@ impl ClassCommand {
                     copies_min: Some(arguments.copies_min),
                     overcommit_ratio: arguments.overcommit,
                     io_timeout_seconds: Some(arguments.io_timeout.0),
+                    encrypt: arguments.encrypt,
                 };
                 let class = arguments.api.client()?.send::<ClassCreate>([], &body)?;
                 show(&class, arguments.api.json)
@@ -220,6 +224,7 @@ fn table(classes: &[ClassView]) -> String {
         ("ACK", Align::Left),
         ("TIMEOUT", Align::Right),
         ("OVERCOMMIT", Align::Right),
+        ("ENCRYPT", Align::Left),
         ("GROUPS", Align::Right),
         ("VOLUMES", Align::Right),
     ]);
@@ -232,6 +237,7 @@ fn table(classes: &[ClassView]) -> String {
             class.ack_rule.to_string(),
             class.io_timeout_seconds.map_or_else(|| "never".to_owned(), |seconds| Period(seconds).to_string()),
             class.overcommit_ratio.to_string(),
+            if class.encrypt { "yes" } else { "no" }.to_owned(),
             class.groups.to_string(),
             class.volumes.to_string(),
         ]);

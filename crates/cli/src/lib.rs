@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use azekura_client::Client;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
+mod ca;
 mod class;
 mod cluster;
 mod completion;
@@ -98,6 +99,7 @@ enum Command<H: Here> {
     Scrub(scrub::ScrubArgs),
     Cluster(cluster::ClusterCommand<H>),
     Token(token::TokenCommand),
+    Ca(ca::CaCommand),
     Login(login::LoginArgs),
     Logout(login::LogoutArgs),
     Space(space::SpaceArgs),
@@ -154,6 +156,7 @@ pub fn main<H: Here>() -> ExitCode {
         Command::Scrub(arguments) => arguments.run(),
         Command::Cluster(command) => command.run(),
         Command::Token(command) => command.run(),
+        Command::Ca(command) => command.run(),
         Command::Login(arguments) => arguments.run(),
         Command::Logout(arguments) => arguments.run(),
         Command::Space(arguments) => arguments.run(),

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use azekura_api::NoQuery;
-use azekura_api::endpoint::Whoami;
-use azekura_base::Token;
-use azekura_client::Client;
+use azekura_api::endpoint::{AuthorityShow, Whoami};
+use azekura_base::{PeerKey, Token};
+use azekura_client::{Client, Trust};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +19,8 @@ use super::{ApiArgs, CliError};
 
 /// A file with a token, instead of a login.
 const TOKEN_FILE: &str = "AZEKURA_TOKEN_FILE";
+/// A file with the certificate of the cluster's authority, instead of a login's.
+const CA_FILE: &str = "AZEKURA_CA_FILE";
 /// Version of the file with logins.
 const VERSION: u32 = 1;
 /// More than any file with a token or logins has, bytes.
@@ -29,12 +31,23 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 #[command(
     after_help = "The token is asked about, and then kept in ~/.config/azekura/login.json, which only you can read. It is\n\
     shown to this API alone: log in at each node that you ask. A token is never an argument, since every user of a\n\
-    machine sees those. Programs name a file with a token in AZEKURA_TOKEN_FILE instead.\n\n\
+    machine sees those. Programs name a file with a token in AZEKURA_TOKEN_FILE instead, and one with the authority's\n\
+    certificate in AZEKURA_CA_FILE.\n\n\
+    To another machine a token goes over https:// alone. The node proves there that the cluster's certificate authority\n\
+    knows it: say which one that is, as 'azekura ca show' tells on a node's machine.\n\n\
     Examples:\n  \
-    azekura login --api http://10.0.0.1:7180 < ann.token\n  \
+    azekura login --api https://10.0.0.1:7180 --ca-fingerprint 1f3a... < ann.token\n  \
     azekura login                                           then paste it, and end the line"
 )]
 pub struct LoginArgs {
+    /// The cluster's certificate authority: a file with its certificate, in PEM.
+    #[arg(long, value_name = "FILE", conflicts_with = "ca_fingerprint")]
+    ca: Option<PathBuf>,
+
+    /// The same by the fingerprint of its key.
+    #[arg(long, value_name = "FINGERPRINT")]
+    ca_fingerprint: Option<PeerKey>,
+
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -51,6 +64,9 @@ pub struct LogoutArgs {
 struct Logins {
     version: u32,
     tokens: BTreeMap<String, String>,
+    /// For each API over HTTPS, the certificate of its authority, in PEM.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    authorities: BTreeMap<String, String>,
 }
 
 fn unusable(path: &Path, what: &dyn std::fmt::Display) -> CliError {
@@ -90,7 +106,7 @@ fn read_own(path: &Path) -> Result<Option<String>, CliError> {
 }
 
 fn read_logins(path: &Path) -> Result<Logins, CliError> {
-    let Some(text) = read_own(path)? else { return Ok(Logins::default()) };
+    let Some(text) = read_own(path)? else { return Ok(Logins { version: VERSION, ..Logins::default() }) };
     let logins: Logins = serde_json::from_str(&text).map_err(|error| unusable(path, &error))?;
     if logins.version != VERSION {
         return Err(unusable(path, &format!("its version is {}, and this program knows {VERSION}", logins.version)));
@@ -99,8 +115,8 @@ fn read_logins(path: &Path) -> Result<Logins, CliError> {
 }
 
 /// Writes the file whole or not at all; nobody else can read it at any moment.
-fn write_logins(path: &Path, tokens: BTreeMap<String, String>) -> Result<(), CliError> {
-    let text = serde_json::to_string_pretty(&Logins { version: VERSION, tokens });
+fn write_logins(path: &Path, logins: &Logins) -> Result<(), CliError> {
+    let text = serde_json::to_string_pretty(logins);
     let text = text.map_err(|error| unusable(path, &error))?;
     let write = || {
         if let Some(folder) = path.parent() {
@@ -123,22 +139,46 @@ fn read_token(text: &str) -> Result<Token, CliError> {
     Token::read(text.trim()).map_err(|error| CliError::new(error.to_string()))
 }
 
+/// The file that a variable names.
+fn named(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+/// A certificate is no secret: others may read its file.
+fn read_certificate(path: &Path) -> Result<String, CliError> {
+    let mut text = String::new();
+    let read = fs::File::open(path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
+    read.map_err(|error| unusable(path, &error))?;
+    Ok(text)
+}
+
 /// A client of this API that shows the token which is for it, if there is one.
 pub fn client(api: &str) -> Result<Client, CliError> {
     let client = Client::new(api)?;
     if client.is_local() {
         return Ok(client);
     }
-    if let Some(path) = std::env::var_os(TOKEN_FILE).filter(|path| !path.is_empty()).map(PathBuf::from) {
+    let logins = || match file() {
+        Ok(path) => read_logins(&path),
+        Err(_) => Ok(Logins::default()),
+    };
+    let client = match named(CA_FILE) {
+        Some(path) => client.trusting(&Trust::Certificate(read_certificate(&path)?))?,
+        None if client.is_secured() => match logins()?.authorities.get(client.url()) {
+            Some(pem) => client.trusting(&Trust::Certificate(pem.clone()))?,
+            None => client,
+        },
+        None => client,
+    };
+    if let Some(path) = named(TOKEN_FILE) {
         let text = read_own(&path)?.ok_or_else(|| {
             unusable(&path, &"it is not there")
                 .hint(format!("{TOKEN_FILE} names the file with a token; unset it to use a login"))
         })?;
-        return Ok(client.with_token(&read_token(&text)?));
+        return Ok(client.with_token(&read_token(&text)?)?);
     }
-    let Ok(path) = file() else { return Ok(client) };
-    match read_logins(&path)?.tokens.get(client.url()) {
-        Some(token) => Ok(client.with_token(&read_token(token)?)),
+    match logins()?.tokens.get(client.url()) {
+        Some(token) => Ok(client.with_token(&read_token(token)?)?),
         None => Ok(client),
     }
 }
@@ -160,12 +200,20 @@ impl LoginArgs {
         if client.is_local() {
             return Err(CliError::new("a node's own socket asks for no token, so there is nothing to log in at"));
         }
-        let client = client.with_token(&token);
-        let who = client.ask::<Whoami>([], &NoQuery {})?;
         let path = file()?;
-        let mut tokens = read_logins(&path)?.tokens;
-        tokens.insert(client.url().to_owned(), token.reveal());
-        write_logins(&path, tokens)?;
+        let mut logins = read_logins(&path)?;
+        let trust = self.trust(logins.authorities.get(client.url()))?;
+        let client = match &trust {
+            Some(trust) => client.trusting(trust)?,
+            None => client,
+        };
+        let client = client.with_token(&token)?;
+        let who = client.ask::<Whoami>([], &NoQuery {})?;
+        if let Some(pem) = trust.map(|trust| certificate(&client, trust)).transpose()? {
+            logins.authorities.insert(client.url().to_owned(), pem);
+        }
+        logins.tokens.insert(client.url().to_owned(), token.reveal());
+        write_logins(&path, &logins)?;
         if self.api.json {
             return print_json(&who);
         }
@@ -173,15 +221,42 @@ impl LoginArgs {
     }
 }
 
+impl LoginArgs {
+    /// By whom the nodes are to be known.
+    fn trust(&self, known: Option<&String>) -> Result<Option<Trust>, CliError> {
+        if let Some(path) = self.ca.clone().or_else(|| named(CA_FILE).filter(|_| self.ca_fingerprint.is_none())) {
+            return Ok(Some(Trust::Certificate(read_certificate(&path)?)));
+        }
+        Ok(self.ca_fingerprint.map(Trust::Fingerprint).or_else(|| known.cloned().map(Trust::Certificate)))
+    }
+}
+
+/// The certificate of the authority that has proved itself, in PEM.
+fn certificate(client: &Client, trust: Trust) -> Result<String, CliError> {
+    match trust {
+        Trust::Certificate(pem) => Ok(pem),
+        Trust::Fingerprint(fingerprint) => {
+            let shown = client.ask::<AuthorityShow>([], &NoQuery {})?;
+            let its = azekura_client::fingerprint(&shown.certificate);
+            let its = its.map_err(|error| CliError::new(format!("the node shows no certificate: {error}")))?;
+            if its != fingerprint {
+                return Err(CliError::new(format!("the cluster's authority is {its} by now, not {fingerprint}")));
+            }
+            Ok(shown.certificate)
+        }
+    }
+}
+
 impl LogoutArgs {
     /// Runs the command.
     pub fn run(self) -> Result<ExitCode, CliError> {
         let (client, path) = (Client::new(&self.api.api)?, file()?);
-        let mut tokens = read_logins(&path)?.tokens;
-        if tokens.remove(client.url()).is_none() {
+        let mut logins = read_logins(&path)?;
+        if logins.tokens.remove(client.url()).is_none() {
             return Err(CliError::new(format!("there is no login at {}", client.url())));
         }
-        write_logins(&path, tokens)?;
+        logins.authorities.remove(client.url());
+        write_logins(&path, &logins)?;
         if self.api.json {
             return print_json(&serde_json::json!({ "logged_out": client.url() }));
         }

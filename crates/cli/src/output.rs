@@ -52,7 +52,7 @@ impl From<ClientError> for CliError {
                  API of another node",
             ),
             ClientError::Foreign { .. } => Some("is this the REST API of an azekura node of this version?"),
-            ClientError::Failed(_) | ClientError::Request(_) => error.hint(),
+            _ => error.hint(),
         };
         CliError { message: error.to_string(), hint: hint.map(str::to_owned) }
     }

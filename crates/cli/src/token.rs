@@ -36,7 +36,7 @@ enum TokenAction {
         azekura token create ann --role operator --ends-after 90d\n  \
         azekura token create prometheus --role metrics > /etc/prometheus/azekura.token\n\n\
         Its owner gives it to 'azekura login', or names a file with it in AZEKURA_TOKEN_FILE. Others send it as\n\
-        'Authorization: Bearer TOKEN'. It crosses the network as the API does: in clear, until the API has TLS.")]
+        'Authorization: Bearer TOKEN', over https:// (azekura ca show).")]
     Create(CreateArgs),
     /// List all tokens that one may make: who has them, never the tokens themselves.
     #[command(visible_alias = "ls")]

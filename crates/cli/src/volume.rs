@@ -34,6 +34,7 @@ enum Volume {
         azekura volume create db 500G --copies 3         three copies\n  \
         azekura volume create fast 1T --ack majority     three copies, a write waits for two\n  \
         azekura volume create scratch 1T --class single  with the policy of a storage class\n  \
+        azekura volume create safe 1T --encrypt          devices and network have ciphertext only\n  \
         azekura volume create test --from db@monday      what db was then, to write on\n\n\
         Sizes: 10GiB, 10G, 512M, 1.5T or a number of bytes; units are powers of 1024.")]
     Create(CreateArgs),
@@ -106,6 +107,9 @@ struct CreateArgs {
     /// Clients of several nodes may use it at once: for clients that agree on who writes what.
     #[arg(long)]
     shared: bool,
+    /// Encrypt it, with a key of its own that its snapshots and clones have, too. Needs nodes with --key-file.
+    #[arg(long, conflicts_with = "from")]
+    encrypt: bool,
     /// When a write is acknowledged [default: all, or as the class says].
     #[arg(long, value_enum)]
     ack: Option<Ack>,
@@ -211,14 +215,14 @@ fn size(volume: &VolumeView) -> Size {
 }
 
 fn create(arguments: CreateArgs) -> Result<ExitCode, CliError> {
-    let CreateArgs { name, size: wanted, from, class, copies, ack, shared, api } = arguments;
+    let CreateArgs { name, size: wanted, from, class, copies, ack, shared, encrypt, api } = arguments;
     let volume = if let Some(source) = from {
         clone_from(source, &name, wanted, shared, &api)?
     } else {
         // The grammar wants a size where there is no source.
         let size_bytes = wanted.map_or(0, Size::bytes);
         let ack_rule = ack.map(Into::into);
-        let body = CreateVolume { name, size_bytes, class, copies, ack_rule, shared };
+        let body = CreateVolume { name, size_bytes, class, copies, ack_rule, shared, encrypt };
         api.client()?.send::<VolumeCreate>([], &body)?
     };
     if api.json {
@@ -241,6 +245,7 @@ fn list(api: &ApiArgs) -> Result<ExitCode, CliError> {
         ("COPIES", Align::Right),
         ("CLASS", Align::Left),
         ("ACCESS", Align::Left),
+        ("ENCRYPTED", Align::Left),
         ("ATTACHED", Align::Left),
         ("CREATED", Align::Left),
     ]);
@@ -251,11 +256,20 @@ fn list(api: &ApiArgs) -> Result<ExitCode, CliError> {
             volume.copies.to_string(),
             volume.class.clone(),
             volume.access.to_string(),
+            encryption(volume).to_owned(),
             volume.attachments.iter().map(|entry| entry.node_name.as_str()).collect::<Vec<_>>().join(","),
             volume.created.clone(),
         ]);
     }
     print(&table.render())
+}
+
+fn encryption(volume: &VolumeView) -> &'static str {
+    match (volume.encrypted, &volume.key_missing) {
+        (false, _) => "no",
+        (true, None) => "yes",
+        (true, Some(_)) => "no key here",
+    }
 }
 
 fn describe(volume: &VolumeView) -> String {
@@ -275,6 +289,12 @@ fn describe(volume: &VolumeView) -> String {
         let kind = if entry.shared { "shared" } else { "exclusive" };
         let until = if entry.pinned { "until it is detached" } else { "while its clients use it" };
         text += &format!("  attached {} since {}, {kind}, {until}\n", entry.node_name, entry.since);
+    }
+    if volume.encrypted {
+        text += "  encrypted with a key of its own\n";
+    }
+    if let Some(why) = &volume.key_missing {
+        text += &format!("  warning  the node that answers does not serve it, for want of its key: {why}\n");
     }
     if let Some(source) = &volume.source {
         text += &format!("  from     {source}\n");

@@ -19,11 +19,16 @@ use std::time::Duration;
 use azekura_api::endpoint::Answer as _;
 use azekura_api::{Endpoint, ErrorBody, ErrorCode, Method, NoBody, NoQuery, STALE_HEADER};
 use azekura_base::Token;
+use azekura_transport::https::trusting;
+pub use azekura_transport::https::{Trust, fingerprint};
 use ureq::config::Config;
 use ureq::http::Response;
+use ureq::unversioned::resolver::DefaultResolver;
+use ureq::unversioned::transport::{Connector as _, TcpConnector};
 use ureq::{Agent, Body, RequestBuilder};
 
 mod local;
+mod secured;
 
 /// How a node's own socket is named instead of a URL.
 const LOCAL: &str = "unix:";
@@ -59,6 +64,25 @@ pub enum ClientError {
         /// Why not.
         reason: String,
     },
+    /// Whoever answers has not proved to be a node of the cluster.
+    Stranger {
+        /// Who was asked.
+        url: String,
+        /// What is wrong with the proof.
+        reason: String,
+    },
+    /// Nobody has said by which authority the cluster is known.
+    Unknown {
+        /// Who was to be asked.
+        url: String,
+    },
+    /// A token would be read by others on its way.
+    InClear {
+        /// Who was to be asked.
+        url: String,
+    },
+    /// The authority's certificate can't be read.
+    Certificate(String),
     /// The node says why it failed.
     Failed(ErrorBody),
     /// The answer is not one of this API.
@@ -85,6 +109,15 @@ impl ClientError {
     pub fn hint(&self) -> Option<&str> {
         match self {
             ClientError::Failed(body) => body.hint.as_deref(),
+            ClientError::Stranger { .. } => Some(
+                "is it the right address? If the cluster's authority was replaced, log in anew: 'azekura ca show' on a \
+                 node's machine tells its fingerprint",
+            ),
+            ClientError::Unknown { .. } => Some(
+                "log in with 'azekura login --ca-fingerprint FINGERPRINT', which 'azekura ca show' tells on a node's \
+                 machine, or name a file with its certificate in AZEKURA_CA_FILE",
+            ),
+            ClientError::InClear { .. } => Some("ask over https://: the same port speaks both"),
             _ => None,
         }
     }
@@ -96,6 +129,16 @@ impl std::fmt::Display for ClientError {
             ClientError::Url { url, reason } => write!(f, "'{url}' is not the URL of an API: {reason}"),
             ClientError::Request(reason) => write!(f, "the request can't be written: {reason}"),
             ClientError::Unreachable { url, reason } => write!(f, "no answer from {url}: {reason}"),
+            ClientError::Stranger { url, reason } => {
+                write!(f, "{url} has not proved to be a node of this cluster: {reason}")
+            }
+            ClientError::Unknown { url } => {
+                write!(f, "nobody has said by which certificate authority the cluster at {url} is known")
+            }
+            ClientError::InClear { url } => {
+                write!(f, "a token is not sent to {url}: everybody on its way could read it")
+            }
+            ClientError::Certificate(reason) => write!(f, "the authority's certificate can't be used: {reason}"),
             ClientError::Failed(body) => f.write_str(&body.message),
             ClientError::Foreign { url, reason } => write!(f, "{url} {reason}"),
         }
@@ -119,6 +162,8 @@ pub struct Client {
     url: String,
     /// What stands before the paths.
     base: String,
+    /// By whom nodes are known, where it is asked over HTTPS.
+    trusts: bool,
     /// The header that proves a grant.
     proof: Option<String>,
     /// Told when an answer may be out of date.
@@ -133,8 +178,8 @@ impl std::fmt::Debug for Client {
 }
 
 impl Client {
-    /// A client of the API at this URL (`http://host:port`; the scheme may be left out), or at a node's own socket
-    /// (`unix:PATH`).
+    /// A client of the API at this URL (`http://host:port`; the scheme may be left out; `https://host:port`, together
+    /// with [`Client::trusting`]), or at a node's own socket (`unix:PATH`).
     ///
     /// # Errors
     /// When the text is no such URL.
@@ -147,22 +192,52 @@ impl Client {
         if let Some(path) = trimmed.strip_prefix(LOCAL) {
             let agent = Agent::with_parts(config(), local::Socket(PathBuf::from(path)), local::NoNames);
             let (url, base) = (trimmed.to_owned(), LOCAL_URL.to_owned());
-            return Ok(Client { agent, url, base, proof: None, stale: |_| {} });
-        }
-        if trimmed.starts_with("https://") {
-            return Err(invalid("TLS is not supported yet"));
+            return Ok(Client { agent, url, base, trusts: false, proof: None, stale: |_| {} });
         }
         let url = if trimmed.contains("://") { trimmed.to_owned() } else { format!("http://{trimmed}") };
-        if !url.starts_with("http://") || url.parse::<ureq::http::Uri>().is_err() {
+        let known = ["http://", "https://"].iter().any(|scheme| url.starts_with(scheme));
+        if !known || url.parse::<ureq::http::Uri>().is_err() {
             return Err(invalid("it can't be read"));
         }
-        Ok(Client { agent: config().into(), base: url.clone(), url, proof: None, stale: |_| {} })
+        Ok(Client { agent: config().into(), base: url.clone(), url, trusts: false, proof: None, stale: |_| {} })
+    }
+
+    /// Knows the nodes by this authority, where they are asked over HTTPS.
+    ///
+    /// # Errors
+    /// When the authority's certificate can't be read.
+    pub fn trusting(self, trust: &Trust) -> Result<Client, ClientError> {
+        if !self.is_secured() {
+            return Ok(self);
+        }
+        let secured = trusting(trust).map_err(|error| ClientError::Certificate(error.to_string()))?;
+        let connector = TcpConnector::default().chain(secured::Secured(secured));
+        let agent = Agent::with_parts(config(), connector, DefaultResolver::default());
+        Ok(Client { agent, trusts: true, ..self })
     }
 
     /// Shows this token with each request.
+    ///
+    /// # Errors
+    /// When others could read it on its way: to another machine it goes over HTTPS alone.
+    pub fn with_token(self, token: &Token) -> Result<Client, ClientError> {
+        if !(self.is_local() || self.is_secured() || self.is_here()) {
+            return Err(ClientError::InClear { url: self.url });
+        }
+        Ok(Client { proof: Some(format!("Bearer {}", token.reveal())), ..self })
+    }
+
+    /// Whether it is asked over HTTPS.
     #[must_use]
-    pub fn with_token(self, token: &Token) -> Client {
-        Client { proof: Some(format!("Bearer {}", token.reveal())), ..self }
+    pub fn is_secured(&self) -> bool {
+        self.url.starts_with("https://")
+    }
+
+    /// Whether the node is on this machine, as far as the URL says so.
+    fn is_here(&self) -> bool {
+        let Ok(url) = self.url.parse::<ureq::http::Uri>() else { return false };
+        let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
     }
 
     /// Whether a node's own socket is asked, which wants no token.
@@ -205,6 +280,9 @@ impl Client {
 
     fn call<E: Endpoint>(&self, names: &E::Names, query: &E::Query, body: &E::Body) -> Result<E::Answer, ClientError> {
         let target = E::target(names, query).map_err(|error| ClientError::Request(error.to_string()))?;
+        if self.is_secured() && !self.trusts {
+            return Err(ClientError::Unknown { url: self.url.clone() });
+        }
         let url = format!("{}{target}", self.base);
         let outcome = match (E::ROUTE.method, E::no_body()) {
             (Method::Get, _) => self.shown(self.agent.get(url)).call(),
@@ -224,8 +302,15 @@ impl Client {
     }
 
     fn read<E: Endpoint>(&self, outcome: Result<Response<Body>, ureq::Error>) -> Result<E::Answer, ClientError> {
-        let unreachable =
-            |error: ureq::Error| ClientError::Unreachable { url: self.url.clone(), reason: error.to_string() };
+        let unreachable = |error: ureq::Error| {
+            let (url, reason) = (self.url.clone(), error.to_string());
+            match error {
+                ureq::Error::Io(error) if self.trusts && error.kind() == std::io::ErrorKind::InvalidData => {
+                    ClientError::Stranger { url, reason: error.to_string() }
+                }
+                _ => ClientError::Unreachable { url, reason },
+            }
+        };
         let foreign = |reason| ClientError::Foreign { url: self.url.clone(), reason };
         let mut response = outcome.map_err(unreachable)?;
         let status = response.status();

@@ -15,12 +15,32 @@ fn urls() {
         ("http://127.0.0.1:7180/", "http://127.0.0.1:7180"),
         ("127.0.0.1:7180", "http://127.0.0.1:7180"),
         ("http://[::1]:7180", "http://[::1]:7180"),
+        ("https://[::1]:7180/", "https://[::1]:7180"),
     ] {
         assert_eq!(Client::new(given).unwrap().url(), url);
     }
-    for bad in ["", "https://127.0.0.1:7180", "ftp://x", "http://a b"] {
+    for bad in ["", "ftp://x", "http://a b", "https://a b"] {
         assert!(Client::new(bad).is_err(), "{bad}");
     }
+}
+
+#[test]
+fn a_token_does_not_leave_the_machine_in_clear() {
+    let token = Token { id: azekura_base::GrantId(1), secret: azekura_base::Secret([7; 32]) };
+    for (url, sent) in [
+        ("http://127.0.0.1:7180", true),
+        ("localhost:7180", true),
+        ("http://[::1]:7180", true),
+        ("https://10.0.0.1:7180", true),
+        ("unix:/run/api.sock", true),
+        ("http://10.0.0.1:7180", false),
+        ("http://localhost.example:7180", false),
+        ("10.0.0.1", false),
+    ] {
+        assert_eq!(Client::new(url).unwrap().with_token(&token).is_ok(), sent, "{url}");
+    }
+    let asked = Client::new("https://127.0.0.1:1").unwrap().ask::<VolumeList>([], &NoQuery {});
+    assert!(matches!(asked, Err(ClientError::Unknown { .. })), "{asked:?}");
 }
 
 /// A server that answers once; gives what it was asked.
@@ -66,8 +86,15 @@ fn requests_are_what_the_endpoint_says() {
 
 #[test]
 fn errors_are_told_as_the_node_says_them() {
-    let body =
-        CreateVolume { name: "v".into(), size_bytes: 4096, class: None, copies: None, ack_rule: None, shared: false };
+    let body = CreateVolume {
+        name: "v".into(),
+        size_bytes: 4096,
+        class: None,
+        copies: None,
+        ack_rule: None,
+        shared: false,
+        encrypt: false,
+    };
     let answer = "HTTP/1.1 409 Conflict\r\ncontent-length: 51\r\n\r\n{\"code\":\"exists\",\"message\":\"it is\",\"hint\":\"choose\"}";
     let (client, asked) = server(answer);
     let error = client.send::<VolumeCreate>([], &body).unwrap_err();

@@ -2,6 +2,8 @@
 //!
 //! - [`volumes`]: making a volume with all that it needs.
 //! - [`reconcile`]: the leader's background work.
+//! - `authorities`: the node's certificate, and the authority that signs it.
+//! - `doors`: where the REST API is asked.
 //! - `api`: the handlers of the REST API, whose types are in `azekura_api`.
 //! - [`snapshots`]: making snapshots, and what is done with them.
 //! - [`snapshot`]: where it gets what its node says about itself; [`layers`]: and about layers on its devices.
@@ -18,6 +20,8 @@ use tokio::task::JoinHandle;
 
 mod api;
 pub mod attachments;
+mod authorities;
+mod data_keys;
 mod doors;
 pub mod layers;
 mod proofs;
@@ -27,6 +31,8 @@ pub mod snapshots;
 pub mod volumes;
 
 pub use attachments::{Attacher, DataPlane};
+pub use authorities::Secrets;
+pub use data_keys::{DataKeys, KEYS_RETRY};
 pub use doors::{Doors, bind, bind_local};
 pub use proofs::{draw_secret, hash_of};
 pub use snapshot::NodeStatistics;
@@ -49,12 +55,15 @@ pub fn start(
     node: NodeId,
     statistics: Arc<dyn NodeStatistics>,
     attacher: Attacher,
+    keys: DataKeys,
 ) -> Control {
     let leadership = meta.campaign(node);
     let snapshots = Snapshots::new(meta.clone(), node, attacher.clone());
     let reconcile = tokio::spawn(reconcile::run(meta.clone(), leadership.watch(), snapshots.clone()));
-    let api = api::Api::new(meta, node, statistics, attacher, snapshots, &doors.names, &doors.secret);
-    let mut tasks = vec![reconcile];
+    let authorities = authorities::Authorities::new(meta.clone(), node, &doors);
+    let certificate = tokio::spawn(authorities.clone().run());
+    let api = api::Api::new(meta, node, statistics, attacher, snapshots, keys, authorities);
+    let mut tasks = vec![reconcile, certificate];
     tasks.extend(doors.serve(api::router(api)));
     Control { leadership: Some(leadership), tasks }
 }

@@ -5,6 +5,7 @@ use azekura_meta::cluster::ClassSpec;
 use azekura_model::transitions::volumes::{VolumeSpec, check_overcommit};
 use azekura_model::{AckRule, ClassRecord, Kind, MetaError, Model, VolumeAccess, VolumeRecord};
 
+use crate::data_keys::DataKeys;
 use azekura_plans::placement::{candidates, group_count, place_class};
 
 /// The class of a volume that names neither a class nor a number of copies.
@@ -32,6 +33,8 @@ pub struct VolumeRequest {
     /// Without a class: the class `replicated-N-RULE`, made if absent, if it is not `all`. With a class: must agree
     /// with it.
     pub ack_rule: Option<AckRule>,
+    /// Encrypted, with a key of its own, also where its class does not say so.
+    pub encrypt: bool,
 }
 
 fn by_default() -> (String, Option<ClassSpec>) {
@@ -51,9 +54,13 @@ fn default_fits(model: &Model) -> bool {
 }
 
 /// Makes a volume. A refused request leaves no class and no groups behind.
-pub async fn create_volume(meta: &MetaClient, request: &VolumeRequest) -> Result<VolumeRecord, MetaError> {
+pub async fn create_volume(
+    meta: &MetaClient,
+    keys: &DataKeys,
+    request: &VolumeRequest,
+) -> Result<VolumeRecord, MetaError> {
     let VolumeRequest { name, size_bytes, access, .. } = request.clone();
-    let spec = VolumeSpec { name, size_bytes, class: String::new(), access };
+    let spec = VolumeSpec { name, size_bytes, class: String::new(), access, key: None };
     spec.check()?;
     let model = meta.model_of_volumes().await?;
     if model.volumes.contains_key(&request.name) {
@@ -74,6 +81,9 @@ pub async fn create_volume(meta: &MetaClient, request: &VolumeRequest) -> Result
         }
         (None, None, None) => by_default(),
     };
+    // Before anything is made for it.
+    let encrypt = request.encrypt || model.classes.get(&name).is_some_and(|class| class.encrypt);
+    let key = if encrypt { Some(keys.draw(&model).await?) } else { None };
     let class = ensure_class(meta, &model, &name, made_by_itself, request.size_bytes).await?;
     if let Some(copies) = request.copies.filter(|copies| *copies != class.copies) {
         let reason = format!("it keeps {} copies of every block, not {copies}", class.copies);
@@ -84,7 +94,7 @@ pub async fn create_volume(meta: &MetaClient, request: &VolumeRequest) -> Result
         return Err(MetaError::InvalidClass { name, reason });
     }
     ensure_groups(meta, &class).await?;
-    meta.create_volume(&VolumeSpec { class: name, ..spec }).await
+    meta.create_volume(&VolumeSpec { class: name, key, ..spec }).await
 }
 
 /// The class, made from `spec` if it is absent, can be placed, and has room for a volume of this size.

@@ -4,11 +4,14 @@ use crate::REQUEST_BYTES_MAX;
 use crate::attaching::Attaching;
 use crate::verbs::{Verb, Verbs};
 use azekura_base::{BLOCK_SIZE, VolumeId};
-use azekura_gateway::VolumeView;
+use azekura_gateway::{Keyring, VolumeView};
 use bytes::Bytes;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// Bytes that are encrypted as one.
+const UNIT_BYTES: u32 = 512;
 
 /// The exports of a node, as they are now.
 pub trait Exports {
@@ -99,7 +102,9 @@ impl Export {
 
     fn of(volume: &VolumeView) -> Export {
         let verbs = if volume.read_only { Verbs::READ_ONLY } else { Verbs::ALL };
-        Export { verbs, ..Export::new(&volume.name, volume.id, volume.size) }
+        // What is encrypted as one can't be written in parts.
+        let block_size_min = if volume.key.is_some() { UNIT_BYTES } else { 1 };
+        Export { verbs, block_size_min, ..Export::new(&volume.name, volume.id, volume.size) }
     }
 
     /// Nobody can change it.
@@ -124,6 +129,8 @@ impl Listings {
 pub(crate) struct Volumes<'a, K> {
     /// The volumes by name.
     pub all: &'a BTreeMap<String, Arc<VolumeView>>,
+    /// The keys of those that are encrypted.
+    pub keys: &'a Keyring,
     pub listings: &'a Listings,
     /// Which of them are attached here.
     pub attaching: &'a Attaching<K>,
@@ -135,13 +142,19 @@ pub(crate) struct Volumes<'a, K> {
     pub conn: K,
 }
 
-impl<K: Copy + Ord> Exports for Volumes<'_, K> {
-    fn find(&self, name: &str) -> Option<Export> {
+impl<K> Volumes<'_, K> {
+    fn volume(&self, name: &str) -> Option<&VolumeView> {
         let only = || {
             let mut volumes = self.all.values().filter(|volume| name.is_empty() && !volume.read_only);
             volumes.next().filter(|_| volumes.next().is_none())
         };
-        self.all.get(name).or_else(only).map(|volume| Export::of(volume))
+        self.all.get(name).or_else(only).map(|volume| &**volume)
+    }
+}
+
+impl<K: Copy + Ord> Exports for Volumes<'_, K> {
+    fn find(&self, name: &str) -> Option<Export> {
+        self.volume(name).map(Export::of)
     }
 
     fn may_come(&self, _: &str) -> bool {
@@ -149,7 +162,11 @@ impl<K: Copy + Ord> Exports for Volumes<'_, K> {
     }
 
     fn open(&self, name: &str) -> Opening {
-        self.find(name).map_or(Opening::Unknown, |export| self.attaching.opening(self.conn, export))
+        let Some(volume) = self.volume(name) else { return Opening::Unknown };
+        match volume.why_sealed(self.keys) {
+            Some(why) => Opening::Refused(why),
+            None => self.attaching.opening(self.conn, Export::of(volume)),
+        }
     }
 
     fn has_nexus(&self) -> bool {

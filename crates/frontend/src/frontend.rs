@@ -9,6 +9,7 @@ use crate::members::Members;
 use crate::memory::{Memory, MemoryLimits};
 use crate::missing::Missing;
 use crate::nexuses::News;
+use crate::patience::Patience;
 use crate::protocol::{Event, StreamProtocol, Tag};
 use crate::turns::{TurnLimits, Turns};
 use crate::{CONNECTION_REQUESTS_MAX, ClientLimits};
@@ -47,6 +48,7 @@ enum Notice {
     Silent,
     Stalled,
     Succeeded,
+    Lifeless,
 }
 
 /// Whose request it is.
@@ -96,7 +98,8 @@ pub struct Frontend<K> {
     attaching: Attaching<K>,
     missing: Missing<K>,
     members: Members<K>,
-    /// Connections that have opened a volume or a snapshot, and which, as it was then.
+    patience: Patience<K>,
+    /// Connections that have opened a volume or a snapshot, and which, as it was when its size changed last.
     opened: BTreeMap<K, Arc<VolumeView>>,
     listings: Listings,
     doors: Doors<K>,
@@ -117,6 +120,7 @@ impl<K: Copy + Ord> Frontend<K> {
             attaching: Attaching::default(),
             missing: Missing::default(),
             members: Members::default(),
+            patience: Patience::default(),
             opened: BTreeMap::new(),
             listings: Listings::default(),
             doors: Doors::new(limits.connections_max),
@@ -137,7 +141,7 @@ impl<K: Copy + Ord> Frontend<K> {
         self.effects.pop_front()
     }
 
-    /// Connections that have opened a volume or a snapshot, and which, as it was then.
+    /// Connections that have opened a volume or a snapshot, and which, as it was when its size changed last.
     #[must_use]
     pub fn opened(&self) -> &BTreeMap<K, Arc<VolumeView>> {
         &self.opened
@@ -149,10 +153,10 @@ impl<K: Copy + Ord> Frontend<K> {
         self.doors.len()
     }
 
-    /// When [`Frontend::close_late`] is to be called at the latest.
+    /// When [`Frontend::close_late`] and [`Frontend::settle`] are to be called at the latest.
     #[must_use]
     pub fn next_look(&self) -> Option<Duration> {
-        [self.doors.next_overdue(), self.memory.next_look()].into_iter().flatten().min()
+        [self.doors.next_overdue(), self.memory.next_look(), self.patience.next_look()].into_iter().flatten().min()
     }
 
     /// A client has connected. False when there are too many: the connection is to be closed.
@@ -192,6 +196,7 @@ impl<K: Copy + Ord> Frontend<K> {
         }
         self.nexus_left(conn, left);
         self.doors.gone(conn);
+        self.patience.gone(conn);
         self.memory.gone(conn);
         self.turns.gone(conn);
         self.opened.remove(&conn);
@@ -206,6 +211,7 @@ impl<K: Copy + Ord> Frontend<K> {
         loop {
             let exports = Volumes {
                 all: cx.backend.volumes(),
+                keys: cx.backend.keys(),
                 listings: &self.listings,
                 attaching: &self.attaching,
                 is_certain: self.missing.is_certain(conn),
@@ -273,19 +279,24 @@ impl<K: Copy + Ord> Frontend<K> {
                 false
             }
             Event::WantsNexus { nexus, export } => {
-                self.want_nexus(conn, nexus, &export, cx);
-                false
+                let unit = export.as_str().into();
+                self.want_nexus(conn, News::Wants { nexus, unit }, &export, cx)
             }
-            Event::Sweeps(token, why) => {
-                match self.members.number(conn) {
-                    Some(number) => self.effects.push_back(Effect::Nexus(number, News::Sweeps(token, why))),
-                    None => client.protocol().swept(token),
-                }
-                true
-            }
+            Event::Leads { party, family, export } => self.want_nexus(conn, News::Leads { party, family }, &export, cx),
+            Event::Follows { party, export } => self.want_nexus(conn, News::Follows(party), &export, cx),
+            Event::Sweeps(token, why) => self.say_as_member(conn, News::Sweeps(token, why), token, cx),
+            Event::Disbands(token) => self.say_as_member(conn, News::Disbands(token), token, cx),
             Event::Swept(sweep) => {
                 let number = self.members.swept(conn);
                 self.effects.extend(number.map(|number| Effect::Nexus(number, News::Swept(sweep))));
+                true
+            }
+            Event::Patience(period) => {
+                self.patience.set(conn, period, cx.now);
+                true
+            }
+            Event::Stays => {
+                self.doors.opened(conn);
                 true
             }
             Event::Opened { name } => {
@@ -470,6 +481,7 @@ impl<K: Copy + Ord> Frontend<K> {
     pub fn volumes_changed(&mut self, cx: &mut Context<'_, K>) {
         self.listings.clear();
         self.close_deleted(cx);
+        self.tell_of_sizes(cx);
         self.known(cx);
     }
 

@@ -26,6 +26,8 @@ mod members;
 mod memory;
 mod missing;
 mod nexuses;
+mod parties;
+mod patience;
 mod protocol;
 mod request;
 #[cfg(feature = "sabotage")]

@@ -18,6 +18,7 @@
 //! What a shard says is heard in order, and so is what it is told; between two shards there is no order. So a shard may
 //! be told of a member that is over by then, and takes no notice.
 
+use crate::parties::Parties;
 use azekura_base::Shard;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -46,6 +47,18 @@ pub enum News {
         /// What it opens: the export's name.
         unit: Arc<str>,
     },
+    /// It is to be the head of a party of its client's connections: those that follow it end with it.
+    Leads {
+        /// The party's name, which no other has, nor had a moment ago.
+        party: Nexus,
+        /// What is the same for all parties of the same client and export: it begins when those among them whose heads
+        /// are gone are over.
+        family: Nexus,
+    },
+    /// It is to follow the head of this party.
+    Follows(Nexus),
+    /// All that follow this one are to leave; [`Word::Swept`] with this number answers when they are over.
+    Disbands(u64),
     /// It is gone, and nothing that it has asked for is under way any more.
     Over,
     /// Its client ends what others have asked for of the same export. The number is the protocol's own, and so is the
@@ -62,9 +75,12 @@ pub enum Word {
     Begin(Member),
     /// Another one has come: close the connection, and let nothing of it begin any more.
     End(Member),
+    /// The party that it follows, or wants to, is not there any more: close the connection, and let nothing of it
+    /// begin any more.
+    Leave(Member),
     /// All that it has asked for is to end, for this reason: [`News::Swept`] with this number answers.
     Sweep(Member, u64, u8),
-    /// What others had asked for when it began the sweep of this number has ended.
+    /// What others had asked for when it began the sweep of this number has ended; or its party is disbanded.
     Swept(Member, u64),
 }
 
@@ -72,8 +88,10 @@ impl Word {
     /// Whom it is for.
     #[must_use]
     pub fn member(&self) -> Member {
-        let (Word::Begin(member) | Word::End(member) | Word::Sweep(member, ..) | Word::Swept(member, _)) = self;
-        *member
+        match self {
+            Word::Begin(member) | Word::End(member) | Word::Leave(member) => *member,
+            Word::Sweep(member, ..) | Word::Swept(member, _) => *member,
+        }
     }
 }
 
@@ -108,6 +126,7 @@ pub struct Nexuses {
     names: BTreeMap<Member, Name>,
     sweeps: BTreeMap<u64, Sweep>,
     swept: u64,
+    parties: Parties,
     words: VecDeque<Word>,
 }
 
@@ -120,14 +139,20 @@ impl Nexuses {
     /// True when nobody has a nexus or wants one.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty() && self.names.is_empty() && self.sweeps.is_empty()
+        self.places.is_empty() && self.names.is_empty() && self.sweeps.is_empty() && self.parties.is_empty()
     }
 
     /// A shard has said something of a connection.
     pub fn heard(&mut self, member: Member, news: News) {
         match news {
             News::Wants { nexus, unit } => self.wanted(member, nexus, unit),
-            News::Over => self.over(member),
+            News::Leads { party, family } => self.parties.leads(member, party, family, &mut self.words),
+            News::Follows(party) => self.parties.follows(member, party, &mut self.words),
+            News::Disbands(token) => self.parties.disbands(member, token, &mut self.words),
+            News::Over => {
+                self.parties.over(member, &mut self.words);
+                self.over(member);
+            }
             News::Sweeps(token, why) => self.sweeps(member, token, why),
             News::Swept(sweep) => self.has_swept(member, sweep),
         }

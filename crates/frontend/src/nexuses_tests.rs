@@ -148,7 +148,7 @@ impl Process {
                     side.conns.get_mut(&conn).expect("it is there").is_closing = true;
                 }
             }
-            Some(Word::Sweep(..) | Word::Swept(..)) | None => {}
+            Some(Word::Leave(_) | Word::Sweep(..) | Word::Swept(..)) | None => {}
         }
     }
 

@@ -6,6 +6,7 @@ use crate::request::Request;
 use crate::sharing::Sharing;
 use azekura_base::{Inbox, Outbox};
 use azekura_gateway::Outcome;
+use std::time::Duration;
 
 /// Names a request among those of its connection that have no answer yet. The protocol chooses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,6 +36,33 @@ pub enum Event {
         /// The export's own name, which [`Exports::open`] has said to be ready.
         export: String,
     },
+    /// The client comes on several connections that belong together, of which this one is the head: those that follow
+    /// it end with it. [`Exports::has_nexus`] says when it may go on, and the protocol asks again at the next
+    /// [`Protocol::poll`]: when nothing is left of those parties of this family whose heads are gone. The same names
+    /// each time.
+    Leads {
+        /// The party's name, which no other has, nor had a moment ago.
+        party: Nexus,
+        /// The client and what it opens, by name.
+        family: Nexus,
+        /// The export's own name, which [`Exports::open`] has said to be ready.
+        export: String,
+    },
+    /// This connection follows the head of a party. [`Exports::has_nexus`] says that it may go on, as for
+    /// [`Event::Leads`]; it is closed when the party is not there any more.
+    Follows {
+        /// The party's name.
+        party: Nexus,
+        /// The export's own name, which [`Exports::open`] has said to be ready.
+        export: String,
+    },
+    /// The head of a party wants those that follow it to end. [`Protocol::swept`] follows with this number, which the
+    /// protocol chooses, when nothing that they had asked for can change the export any more.
+    Disbands(u64),
+    /// From now on the client is to give a sign of life every so often: [`Protocol::was_heard`] is asked.
+    Patience(Option<Duration>),
+    /// The client has opened nothing, and may stay all the same: its handshake is over.
+    Stays,
     /// The client ends what all others have asked for of the export, for a reason that the protocol knows.
     /// [`Protocol::swept`] follows with this number, which the protocol chooses, when nothing of that can change the
     /// export any more. What other nodes' clients have asked for is not ended.
@@ -107,6 +135,12 @@ pub trait Protocol {
     /// What others had asked for before [`Event::Sweeps`] with this number has ended.
     fn swept(&mut self, token: u64) {
         let _ = token;
+    }
+
+    /// Whether the client has given a sign of life since this was asked last, or ever: asked after each period of
+    /// [`Event::Patience`]. False: the connection is closed.
+    fn was_heard(&mut self) -> bool {
+        true
     }
 
     /// True: what was given stays given until a request names it, however much more is given meanwhile. False: what was

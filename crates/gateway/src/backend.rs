@@ -1,6 +1,6 @@
 //! What front ends ask of a node.
 
-use crate::{Op, VolumeView};
+use crate::{Keyring, Op, VolumeView};
 use azekura_base::{Generation, VolumeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,6 +9,9 @@ use std::sync::Arc;
 pub trait Backend {
     /// All volumes and snapshots that the node knows, by name.
     fn volumes(&self) -> &BTreeMap<String, Arc<VolumeView>>;
+
+    /// The keys of encrypted volumes that the node has, or why not.
+    fn keys(&self) -> &Keyring;
 
     /// The node knows the configuration up to this revision.
     fn revision(&self) -> u64;

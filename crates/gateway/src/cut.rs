@@ -1,5 +1,6 @@
 //! Cuts a volume's byte range into the parts that one copy can serve.
 
+use crate::ciphers::Cipher;
 use crate::view::VolumeView;
 use azekura_base::{BLOCK_SIZE, Body, CHUNK_SIZE, Checksums, ChunkIndex, checksum, is_zero};
 use bytes::Bytes;
@@ -29,13 +30,14 @@ pub(crate) fn chunks(offset: u64, len: u64) -> impl Iterator<Item = Part> {
     })
 }
 
-/// What is to be written to `part`: its bytes and their checksums, or zeros where it is whole blocks of zeros, so
-/// that zeros take no space.
-pub(crate) fn data_body(part: Part, bytes: Bytes) -> Body {
+/// What is to be written to `part`: its bytes as copies get them and the checksums of that, or zeros where it is whole
+/// blocks of zeros, so that zeros take no space.
+pub(crate) fn data_body(part: Part, bytes: Bytes, cipher: &Cipher) -> Body {
     let aligned = (part.offset as usize).is_multiple_of(BLOCK_SIZE) && (part.len as usize).is_multiple_of(BLOCK_SIZE);
     if aligned && is_zero(&bytes) {
         return Body::Zero;
     }
+    let bytes = cipher.encrypt(part, bytes);
     let checksums = piece_checksums(part.offset as usize, &bytes);
     Body::Data { bytes, checksums }
 }
@@ -84,10 +86,9 @@ mod tests {
     #[test]
     fn whole_blocks_of_zeros_take_no_space() {
         let part = |offset, len| Part { chunk: ChunkIndex(0), offset, len };
-        assert_eq!(data_body(part(4096, 4096), Bytes::from(vec![0; 4096])), Body::Zero);
-        let Body::Data { checksums, .. } = data_body(part(4095, 4098), Bytes::from(vec![0; 4098])) else {
-            panic!("a partial block is data")
-        };
+        assert_eq!(data_body(part(4096, 4096), Bytes::from(vec![0; 4096]), &Cipher::Plain), Body::Zero);
+        let body = data_body(part(4095, 4098), Bytes::from(vec![0; 4098]), &Cipher::Plain);
+        let Body::Data { checksums, .. } = body else { panic!("a partial block is data") };
         assert_eq!(checksums.as_slice(), [checksum(&[0]), checksum(&[0; 4096]), checksum(&[0])]);
     }
 }

@@ -3,16 +3,21 @@
 //! A [`Gateway`] takes requests on volumes, cuts them at chunk borders ([`cut`](crate)), sends each part to the shard
 //! that can serve it, follows redirections, sends again after a broken connection, and answers when all parts are
 //! done. Checksums of written blocks are made here, and those of read blocks checked here. A write may be sent more
-//! than once; its session and number let the primary apply it once.
+//! than once; its session and number let the primary apply it once. Of an encrypted volume only ciphertext leaves the
+//! gateway ([`Keyring`]).
 //!
 //! It decides between parts that each keep a state of their own, none of which knows another's:
 //!
+//! - `ciphers`: what bytes of encrypted volumes become.
 //! - `directory`: volumes, where groups' copies are, and which shards are connected.
 //! - `operations`: requests, what of their answers is there, and the counters of each volume.
 //! - `parts/`: parts of requests: where each is, which copies it has met, how long it has waited.
 //! - `room`: how much may be under way.
 
 mod backend;
+mod ciphers;
+#[cfg(test)]
+mod ciphers_tests;
 mod cut;
 mod directory;
 mod gateway;
@@ -32,6 +37,7 @@ mod tests;
 mod uses;
 mod view;
 
+pub use azekura_cipher::Keyring;
 pub use backend::Backend;
 pub use gateway::{Effect, Gateway};
 pub use request::{Op, Outcome, Piece};

@@ -1,5 +1,6 @@
 //! Requests of clients under way: which of their parts are still to come, and how they end.
 
+use crate::ciphers::Cipher;
 use crate::cut::Part;
 use crate::reading;
 use crate::request::{Op, Outcome, Piece};
@@ -21,7 +22,7 @@ pub(crate) enum Answer {
 /// What kind of request it is, and what of its answer is there.
 enum Kind {
     Write,
-    Read(Vec<Piece>),
+    Read(Vec<Piece>, Cipher),
     Status(Vec<(u64, bool)>),
 }
 
@@ -47,7 +48,7 @@ impl PendingOp {
     fn take(&mut self, answer: Answer) {
         self.next += 1;
         match (&mut self.kind, answer) {
-            (Kind::Read(pieces), Answer::Blocks(part, extents)) => reading::trim(part, extents, pieces),
+            (Kind::Read(pieces, cipher), Answer::Blocks(part, extents)) => reading::trim(part, extents, cipher, pieces),
             (Kind::Status(all), Answer::Runs(part, runs)) => add_runs(part, &runs, all),
             _ => {}
         }
@@ -68,10 +69,11 @@ impl Operations {
         token: u64,
         (op, bytes): (&Op, u64),
         (volume, attachment): (VolumeId, Generation),
+        cipher: &Cipher,
         now: Duration,
     ) -> OpId {
         let kind = match op {
-            Op::Read { .. } => Kind::Read(Vec::new()),
+            Op::Read { .. } => Kind::Read(Vec::new(), cipher.clone()),
             Op::Status { .. } => Kind::Status(Vec::new()),
             _ => Kind::Write,
         };
@@ -146,14 +148,14 @@ impl Operations {
         let statistics = self.statistics.entry(running.volume).or_default();
         let failed = running.failed.is_some();
         match running.kind {
-            Kind::Read(_) => statistics.reads.note(running.bytes, took, failed),
+            Kind::Read(..) => statistics.reads.note(running.bytes, took, failed),
             Kind::Write if running.bytes > 0 => statistics.writes.note(running.bytes, took, failed),
             _ => {}
         }
         let outcome = match (running.failed, running.kind) {
             (Some(status), _) => Outcome::Failed(status),
             (None, Kind::Write) => Outcome::Done,
-            (None, Kind::Read(pieces)) => Outcome::Read(pieces),
+            (None, Kind::Read(pieces, _)) => Outcome::Read(pieces),
             (None, Kind::Status(runs)) => Outcome::Status(runs),
         };
         Some((running.token, outcome))

@@ -1,5 +1,6 @@
 //! Puts what copies answered back together.
 
+use crate::ciphers::Cipher;
 use crate::cut::Part;
 use crate::request::Piece;
 use azekura_base::{BLOCK_SIZE, BlockRange, Extent, LayerId, block_checksums};
@@ -25,23 +26,23 @@ pub(crate) fn is_valid(part: Part, extents: &[Extent], verify: bool) -> bool {
     count == usize::from(blocks(LayerId(0), part).count)
 }
 
-/// The part's bytes out of the blocks that it touches.
-pub(crate) fn trim(part: Part, extents: Vec<Extent>, into: &mut Vec<Piece>) {
+/// The part's bytes out of the blocks that it touches, as its client sees them.
+pub(crate) fn trim(part: Part, extents: Vec<Extent>, cipher: &Cipher, into: &mut Vec<Piece>) {
     let mut skip = part.offset as usize % BLOCK_SIZE;
-    let mut left = part.len as usize;
+    let mut at = 0;
     for extent in extents {
         let len = match &extent {
             Extent::Zero { count } => *count as usize * BLOCK_SIZE,
             Extent::Data { bytes, .. } => bytes.len(),
         };
-        let take = len.saturating_sub(skip).min(left);
+        let take = len.saturating_sub(skip).min(part.len as usize - at);
         if take > 0 {
             into.push(match extent {
                 Extent::Zero { .. } => Piece::Zero(take),
-                Extent::Data { bytes, .. } => Piece::Data(bytes.slice(skip..skip + take)),
+                Extent::Data { bytes, .. } => Piece::Data(cipher.decrypt(part, at, bytes.slice(skip..skip + take))),
             });
         }
-        left -= take;
+        at += take;
         skip = skip.saturating_sub(len);
     }
 }
@@ -66,7 +67,7 @@ mod tests {
         assert!(is_valid(part, &extents, true));
         assert!(!is_valid(part, &extents[1..], true));
         let mut pieces = Vec::new();
-        trim(part, extents, &mut pieces);
+        trim(part, extents, &Cipher::Plain, &mut pieces);
         assert_eq!(pieces, [Piece::Zero(6), Piece::Data(data), Piece::Zero(8)]);
     }
 
@@ -75,7 +76,7 @@ mod tests {
         let part = Part { chunk: ChunkIndex(0), offset: 4090, len: 10 };
         let extents = vec![Extent::Zero { count: 0 }, Extent::Zero { count: 2 }];
         let mut pieces = Vec::new();
-        trim(part, extents, &mut pieces);
+        trim(part, extents, &Cipher::Plain, &mut pieces);
         assert_eq!(pieces, [Piece::Zero(10)]);
     }
 

@@ -24,6 +24,7 @@ fn volume(id: u64, group: u32, io_timeout: Option<Duration>) -> VolumeView {
         io_timeout,
         groups: [PgId(group)].into(),
         group_offset: 0,
+        key: None,
     }
 }
 

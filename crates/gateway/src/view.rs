@@ -1,6 +1,6 @@
 //! What a gateway knows of the cluster.
 
-use azekura_base::{CHUNK_SIZE, ChunkIndex, Endpoint, LayerId, PgId, VolumeId};
+use azekura_base::{CHUNK_SIZE, ChunkIndex, Endpoint, KeyId, LayerId, PgId, VolumeId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +26,8 @@ pub struct VolumeView {
     pub groups: Arc<[PgId]>,
     /// Where in `groups` chunk 0 is.
     pub group_offset: u32,
+    /// The data key that it is encrypted with.
+    pub key: Option<KeyId>,
 }
 
 /// Volumes of this bit are snapshots: the rest of the number is that of their layer.

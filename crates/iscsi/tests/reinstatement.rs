@@ -6,7 +6,7 @@ mod support;
 
 use azekura_base::{Generation, LayerId, Shard, VolumeId};
 use azekura_frontend::{Client, ClientLimits, Clients, Context, Effect, Frontend, Member, News, Nexuses, Word};
-use azekura_gateway::{Backend, Op, Outcome, VolumeView};
+use azekura_gateway::{Backend, Keyring, Op, Outcome, VolumeView};
 use azekura_iscsi::Connection;
 use azekura_iscsi::pdu::initiator::TASK_MANAGEMENT;
 use azekura_iscsi::pdu::target::{LOGIN_RESPONSE, R2T, TASK_MANAGEMENT_RESPONSE};
@@ -25,10 +25,15 @@ const YOU: &str = "iqn.2000-01.example:you";
 /// Volumes that remember what is under way, with the session that has asked for it in the first byte.
 struct Volumes {
     all: BTreeMap<String, Arc<VolumeView>>,
+    keys: Keyring,
     asked: BTreeMap<u64, Op>,
 }
 
 impl Backend for Volumes {
+    fn keys(&self) -> &Keyring {
+        &self.keys
+    }
+
     fn volumes(&self) -> &BTreeMap<String, Arc<VolumeView>> {
         &self.all
     }
@@ -139,6 +144,7 @@ fn view() -> VolumeView {
         io_timeout: None,
         groups: Arc::from([]),
         group_offset: 0,
+        key: None,
     }
 }
 
@@ -153,7 +159,11 @@ impl Process {
         let side = || Side {
             frontend: Frontend::new(ClientLimits::default()),
             sockets: Sockets::default(),
-            volumes: Volumes { all: [("vol1".to_owned(), Arc::new(view()))].into(), asked: BTreeMap::new() },
+            volumes: Volumes {
+                all: [("vol1".to_owned(), Arc::new(view()))].into(),
+                keys: Keyring::new(),
+                asked: BTreeMap::new(),
+            },
             said: VecDeque::new(),
             inbox: VecDeque::new(),
             closing: Vec::new(),

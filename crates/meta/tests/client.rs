@@ -41,7 +41,7 @@ fn node(name: &str) -> NodeSpec {
         rack: String::new(),
         shards: NonZeroU8::MIN,
         key: PeerKey::unproved(name),
-        api_secret: None,
+        api_tls: false,
     }
 }
 
@@ -51,7 +51,7 @@ fn device(name: &str, node: NodeId) -> DeviceSpec {
 }
 
 fn volume(name: &str, size_bytes: u64) -> VolumeSpec {
-    VolumeSpec { name: name.to_owned(), size_bytes, class: "c".to_owned(), access: VolumeAccess::Exclusive }
+    VolumeSpec { name: name.to_owned(), size_bytes, class: "c".to_owned(), access: VolumeAccess::Exclusive, key: None }
 }
 
 /// A class "c" of two copies with groups on two devices of 10 GiB.

@@ -40,7 +40,7 @@ async fn prepare(server: &Server, volumes: &[&str]) -> MetaClient {
             rack: String::new(),
             shards: NonZeroU8::MIN,
             key: PeerKey::unproved(name),
-            api_secret: None,
+            api_tls: false,
         };
         let node = client.register_node(&spec).await.unwrap().id;
         let (uuid, shard) = (name.to_owned(), Shard(0));
@@ -59,6 +59,7 @@ async fn prepare(server: &Server, volumes: &[&str]) -> MetaClient {
             size_bytes: GIB,
             class: "c".to_owned(),
             access: VolumeAccess::Exclusive,
+            key: None,
         };
         client.create_volume(&spec).await.unwrap();
     }

@@ -16,6 +16,8 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// The name of NVMe over TCP.
+    pub const NVME: &'static str = "nvme";
     /// The name of NBD.
     pub const NBD: &'static str = "nbd";
     /// What the address of a unix socket begins with; the socket's path follows.
@@ -32,6 +34,7 @@ impl Endpoint {
     pub fn uri(&self, export: &str) -> Option<String> {
         match self.protocol.as_str() {
             Endpoint::NBD => Some(nbd_uri(&self.address, export)),
+            Endpoint::NVME => Some(nvme_uri(&self.address, export)),
             _ => None,
         }
     }
@@ -43,6 +46,11 @@ fn nbd_uri(address: &str, export: &str) -> String {
         Some(path) => format!("nbd+unix:///{export}?socket={path}"),
         None => format!("nbd://{address}/{export}"),
     }
+}
+
+/// There is no URI that hosts take: as SPDK's and libvirt's users write it, with the name of the subsystem.
+fn nvme_uri(address: &str, export: &str) -> String {
+    format!("nvme+tcp://{address}/nqn.2026-01.io.azekura:{export}")
 }
 
 /// The fields of the record.

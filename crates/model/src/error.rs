@@ -470,6 +470,12 @@ pub enum MetaError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A volume that can't be encrypted.
+    #[error("the volume is not made: {reason}")]
+    NotEncrypted {
+        /// Why.
+        reason: String,
+    },
     /// The process ended, or a part of it.
     #[error("it was interrupted: {reason}")]
     Interrupted {

@@ -1,6 +1,6 @@
 //! The names of the keys, and back.
 
-use azekura_base::{DeviceId, GrantId, LayerId, NodeId, PgId, VolumeId};
+use azekura_base::{DeviceId, GrantId, KeyId, LayerId, NodeId, PgId, VolumeId};
 
 /// Every key of the cluster starts with this.
 pub const PREFIX: &str = "/azekura/v1/";
@@ -44,6 +44,10 @@ pub enum Key<'a> {
     Holdings(DeviceId),
     /// A grant.
     Grant(GrantId),
+    /// A certificate authority.
+    Authority(u32),
+    /// A data key of encrypted volumes.
+    DataKey(KeyId),
 }
 
 impl Key<'_> {
@@ -70,6 +74,8 @@ impl Key<'_> {
             "doubts" => Key::Doubt(name),
             "holdings" => Key::Holdings(DeviceId(number(name)?)),
             "grants" => Key::Grant(name.parse().ok()?),
+            "authorities" => Key::Authority(number(name)?),
+            "keys" => Key::DataKey(KeyId(number(name)?)),
             "attachments" => Key::Attachments(VolumeId(number(name)?)),
             "reservations" => Key::Reservations(VolumeId(number(name)?)),
             "snapshots" => {
@@ -113,6 +119,8 @@ impl std::fmt::Display for Key<'_> {
             Key::Doubt(node) => write!(f, "doubts/{node}"),
             Key::Holdings(id) => write!(f, "holdings/{id}"),
             Key::Grant(id) => write!(f, "grants/{id}"),
+            Key::Authority(number) => write!(f, "authorities/{number}"),
+            Key::DataKey(id) => write!(f, "keys/{id}"),
             Key::Snapshot(volume, name) => write!(f, "snapshots/{volume}/{name}"),
             Key::Layer(id) => write!(f, "layers/{id}"),
             Key::LayerDropped(layer, device) => write!(f, "layers/{layer}/dropped/{device}"),
@@ -146,6 +154,7 @@ mod tests {
             Key::Doubt("0a1b"),
             Key::Holdings(DeviceId(3)),
             Key::Grant(GrantId(u64::MAX)),
+            Key::DataKey(KeyId(u64::MAX)),
         ];
         for key in keys {
             assert_eq!(Key::parse(key.to_string().as_bytes()), Some(key));

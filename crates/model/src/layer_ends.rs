@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use azekura_base::{DeviceId, LayerId, VolumeId};
+use azekura_base::{DeviceId, KeyId, LayerId, VolumeId};
 
 use crate::{DeviceState, LayerRecord, LayerState, Model, Unknown};
 
@@ -10,7 +10,14 @@ impl LayerRecord {
     /// A new layer.
     #[must_use]
     pub fn new(id: LayerId, volume: VolumeId, parent: Option<LayerId>, state: LayerState, class: &str) -> LayerRecord {
-        LayerRecord { id, volume, parent, state, into: None, class: class.to_owned(), unknown: Unknown::default() }
+        let (class, unknown) = (class.to_owned(), Unknown::default());
+        LayerRecord { id, volume, parent, state, into: None, class, key: None, unknown }
+    }
+
+    /// This layer with what is encrypted with `key`, if there is one.
+    #[must_use]
+    pub fn with_key(self, key: Option<KeyId>) -> LayerRecord {
+        LayerRecord { key, ..self }
     }
 }
 

@@ -9,6 +9,8 @@
 //! - [`Memory`]: executes those changes without a server.
 
 mod attachments;
+mod authorities;
+mod data_keys;
 mod endpoints;
 mod error;
 mod grants;
@@ -33,7 +35,9 @@ mod zero_is_none;
 pub use attachments::{
     AttachWish, AttachmentRecord, AttachmentsRecord, InTheWay, VOLUME_ATTACHMENTS_MAX, VolumeAccess,
 };
+pub use authorities::AuthorityRecord;
 pub use azekura_base::{AckRule, GrantId, Needs, Role, SecretHash};
+pub use data_keys::{DataKeyRecord, ENCRYPTION, KeyGeneration};
 pub use endpoints::Endpoint;
 pub use error::{EtcdError, Kind, MetaError};
 pub use grants::{DEFAULT_PROJECT, GrantKind, GrantRecord};

@@ -1,9 +1,10 @@
 //! The records of nodes and devices.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
 
-use azekura_base::{DeviceId, NodeId, PeerKey, SecretHash, Shard};
+use azekura_base::{DeviceId, NodeId, PeerKey, Shard};
 use serde::{Deserialize, Serialize};
 
 use crate::records::is_false;
@@ -42,10 +43,12 @@ pub struct NodeRecord {
     /// written before keys were noted, and the node's next start brings its own. None in the list: it is shut out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<Vec<PeerKey>>,
-    /// Of the secret that its last start has drawn, and by which other nodes' APIs know it. `None`: its version asks
-    /// for no grants and shows none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub api_secret: Option<SecretHash>,
+    /// Its REST API speaks HTTPS, too, and knows other nodes by their keys there. Older versions ask for no grants.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub api_tls: bool,
+    /// What its version can do that older ones can't, and that is refused until all nodes can.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub understands: BTreeSet<String>,
     /// It has left the cluster for good: its name is free, and the record goes when its devices' copies have new homes.
     #[serde(default, skip_serializing_if = "is_false")]
     pub removed: bool,

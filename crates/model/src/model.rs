@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use azekura_base::{ChunkIndex, DeviceId, GrantId, LayerId, NodeId, PgId, VolumeId};
+use azekura_base::{ChunkIndex, DeviceId, GrantId, KeyId, LayerId, NodeId, PgId, VolumeId};
 use serde::de::DeserializeOwned;
 
 use crate::{
-    AliveRecord, AttachmentsRecord, Change, ClassRecord, ClusterRecord, DeviceRecord, DoubtRecord, GrantRecord,
-    GroupRecord, HoldingsRecord, Key, KeyValue, LayerRecord, LeaderRecord, NodeRecord, ReservationsRecord,
-    ReservationsView, SettingsRecord, SnapshotRecord, VolumeRecord, encode,
+    AliveRecord, AttachmentsRecord, AuthorityRecord, Change, ClassRecord, ClusterRecord, DataKeyRecord, DeviceRecord,
+    DoubtRecord, GrantRecord, GroupRecord, HoldingsRecord, Key, KeyValue, LayerRecord, LeaderRecord, NodeRecord,
+    ReservationsRecord, ReservationsView, SettingsRecord, SnapshotRecord, VolumeRecord, encode,
 };
 
 /// A record with the revision of its last change, which a compare-and-swap names.
@@ -77,6 +77,10 @@ pub struct Model {
     pub holdings: RecordMap<DeviceId, HoldingsRecord>,
     /// Grants: who may what.
     pub grants: RecordMap<GrantId, GrantRecord>,
+    /// Certificate authorities, by number.
+    pub authorities: RecordMap<u32, AuthorityRecord>,
+    /// Data keys of encrypted volumes, wrapped.
+    pub data_keys: RecordMap<KeyId, DataKeyRecord>,
     /// Every key-value as it is kept, those that end with a lease left out.
     pub keys: Arc<BTreeMap<Arc<str>, Arc<KeyValue>>>,
     /// How often everything has been read, instead of followed: what was known before is to be compared with it.
@@ -120,6 +124,11 @@ fn read<T: DeserializeOwned>(
 /// Whether these are a volume's reservations, and contradict themselves in nothing.
 fn is_of(record: &ReservationsRecord, volume: VolumeId) -> bool {
     record.volume == volume && record.is_sound()
+}
+
+/// Whether this is the record of a data key, and has one.
+fn is_key(record: &DataKeyRecord, id: KeyId) -> bool {
+    record.id == id && record.current().is_some()
 }
 
 impl Model {
@@ -206,21 +215,31 @@ impl Model {
                 place(&mut self.holdings, id, record);
             }
             Key::Grant(id) => place(&mut self.grants, id, kv.and_then(|kv| read(kv, p, |_| true))),
+            Key::Authority(number) => {
+                let record = kv.and_then(|kv| read(kv, p, |record: &AuthorityRecord| record.number == number));
+                place(&mut self.authorities, number, record);
+            }
+            Key::DataKey(id) => place(&mut self.data_keys, id, kv.and_then(|kv| read(kv, p, |key| is_key(key, id)))),
             Key::LayerDropped(layer, device) => {
                 let (dropped, pair) = (Arc::make_mut(&mut self.dropped), (layer, device));
                 let _known = if kv.is_some() { dropped.insert(pair) } else { dropped.remove(&pair) };
             }
         }
         let name = parsed.to_string();
-        match kv.filter(|kv| kv.lease == 0) {
-            Some(kv) => drop(Arc::make_mut(&mut self.keys).insert(name.as_str().into(), Arc::new(kv.clone()))),
-            None if self.keys.contains_key(name.as_str()) => drop(Arc::make_mut(&mut self.keys).remove(name.as_str())),
-            None => {}
-        }
+        self.keep(&name, kv.filter(|kv| kv.lease == 0));
         if let Some(reason) = problem {
             Arc::make_mut(&mut self.problems).insert(name, reason);
         } else if self.problems.contains_key(&name) {
             Arc::make_mut(&mut self.problems).remove(&name);
+        }
+    }
+
+    /// Keeps a key-value as it is, or not any more.
+    fn keep(&mut self, name: &str, kv: Option<&KeyValue>) {
+        match kv {
+            Some(kv) => drop(Arc::make_mut(&mut self.keys).insert(name.into(), Arc::new(kv.clone()))),
+            None if self.keys.contains_key(name) => drop(Arc::make_mut(&mut self.keys).remove(name)),
+            None => {}
         }
     }
 

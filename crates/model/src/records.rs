@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use azekura_base::{AckRule, ApiAccess, DeviceId, Epoch, LayerId, NodeId, PgId, Sequence, Transport, VolumeId};
+use azekura_base::{AckRule, ApiAccess, DeviceId, Epoch, KeyId, LayerId, NodeId, PgId, Sequence, Transport, VolumeId};
 use serde::{Deserialize, Serialize};
 
 use crate::{ClosedRecord, CutRecord, ProtectionRecord, RestoredRecord, VolumeAccess};
@@ -164,6 +164,9 @@ pub struct ClassRecord {
     /// ever.
     #[serde(default = "io_timeout_default")]
     pub io_timeout_seconds: Option<u64>,
+    /// Its new volumes are encrypted, each with a key of its own.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub encrypt: bool,
     /// The placement groups, in the order that chunks are dealt to; empty before the first volume.
     #[serde(default)]
     pub groups: Vec<PgId>,
@@ -394,6 +397,9 @@ pub struct VolumeRecord {
     /// What it was made from, for people: `VOLUME@SNAPSHOT`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+    /// The data key, where it is encrypted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<KeyId>,
     #[serde(flatten)]
     #[doc(hidden)]
     pub unknown: Unknown,
@@ -435,6 +441,9 @@ pub struct LayerRecord {
     /// The storage class whose groups hold it; empty in records that were written before this was noted.
     #[serde(default)]
     pub class: String,
+    /// The data key of what it holds, where that is encrypted: volumes may be gone before their snapshots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<KeyId>,
     #[serde(flatten)]
     #[doc(hidden)]
     pub unknown: Unknown,

@@ -3,13 +3,17 @@
 use crate::effect::Effect;
 use crate::node::Node;
 use azekura_base::{Generation, VolumeId};
-use azekura_gateway::{Backend, Op, VolumeView};
+use azekura_gateway::{Backend, Keyring, Op, VolumeView};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl Backend for Node {
     fn volumes(&self) -> &BTreeMap<String, Arc<VolumeView>> {
         self.gateway.volumes()
+    }
+
+    fn keys(&self) -> &Keyring {
+        self.gateway.keys()
     }
 
     fn revision(&self) -> u64 {

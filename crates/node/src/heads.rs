@@ -101,6 +101,7 @@ mod tests {
             io_timeout: None,
             groups: Arc::from([]),
             group_offset: 0,
+            key: None,
         };
         ClusterView { revision, volumes: BTreeMap::from([("v".into(), Arc::new(volume))]), ..ClusterView::default() }
     }

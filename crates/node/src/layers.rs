@@ -172,6 +172,7 @@ mod tests {
                 io_timeout: None,
                 groups: Arc::from([]),
                 group_offset: 0,
+                key: None,
             };
             (volume.name.clone(), Arc::new(volume))
         };

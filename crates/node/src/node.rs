@@ -12,7 +12,7 @@ use crate::slow::ReportedSlow;
 use crate::view::ClusterView;
 use crate::{DEVICE_TIMEOUT, DEVICE_TIMEOUT_MIN};
 use azekura_base::{DeviceId, Endpoint, Epoch, PgId, Sequence, SessionId};
-use azekura_gateway::{Gateway, GroupView};
+use azekura_gateway::{Gateway, GroupView, Keyring};
 use azekura_replica::{
     AckRule, Client, Group, GroupConfig, GroupState, Recovered, ResyncProgress, SESSIONS_MAX, ScrubReport,
 };
@@ -195,6 +195,11 @@ impl Node {
     #[must_use]
     pub fn identity(&self) -> Identity {
         self.identity
+    }
+
+    /// The keys of encrypted volumes that this node has from now on, or why not.
+    pub fn set_keys(&mut self, keys: Arc<Keyring>) {
+        self.gateway.set_keys(keys);
     }
 
     /// The node's gateway, to look at.

@@ -120,6 +120,7 @@ fn volume_view(volume: &VolumeRecord, class: &ClassRecord) -> VolumeView {
         io_timeout: io_timeout(class),
         groups: class.groups.as_slice().into(),
         group_offset: volume.group_offset,
+        key: volume.key,
     }
 }
 
@@ -134,6 +135,7 @@ fn snapshot_view(snapshot: &SnapshotRecord, volume: &VolumeRecord, class: &Class
         io_timeout: io_timeout(class),
         groups: class.groups.as_slice().into(),
         group_offset: volume.group_offset,
+        key: volume.key,
     }
 }
 

@@ -49,8 +49,14 @@ statuses! {
     SGL_TYPE_INVALID = 0x011, false;
     /// SGL Offset Invalid.
     SGL_OFFSET_INVALID = 0x016, false;
+    /// Host Identifier Inconsistent Format.
+    HOST_ID_FORMAT = 0x018, false;
     /// Keep Alive Timeout Invalid.
     KEEP_ALIVE_INVALID = 0x01a, false;
+    /// Namespace is Write Protected.
+    WRITE_PROTECTED = 0x020, false;
+    /// Command Interrupted: nothing is wrong with it, and it is to be sent again.
+    INTERRUPTED = 0x021, true;
     /// Transient Transport Error: a data digest was wrong.
     TRANSIENT_TRANSPORT_ERROR = 0x022, true;
     /// LBA Out of Range (NVM section 3.1.2).

@@ -14,6 +14,14 @@ pub const CONTROLLER: u8 = 0x01;
 pub const NAMESPACE_LIST: u8 = 0x02;
 /// CNS: names of a namespace.
 pub const DESCRIPTORS: u8 = 0x03;
+/// CNS: what a namespace has of one command set alone.
+pub const SET_NAMESPACE: u8 = 0x05;
+/// CNS: what the controller has of one command set alone.
+pub const SET_CONTROLLER: u8 = 0x06;
+/// CNS: active namespaces of one command set.
+pub const SET_NAMESPACE_LIST: u8 = 0x07;
+/// CNS: what a namespace has whatever its command set.
+pub const INDEPENDENT_NAMESPACE: u8 = 0x08;
 
 /// The version of the Base specification (VER and VS): 2.0.
 pub const VERSION: u32 = 0x0002_0000;
@@ -48,6 +56,8 @@ pub struct Controller {
     pub multipath: u8,
     /// MDTS: the most data of a command, as a power of two of 4096 bytes; 0 for no limit.
     pub transfer_power: u8,
+    /// RTD3E: seconds that a shutdown takes at the most.
+    pub shutdown_seconds: u8,
     /// OAES: events that it sends of itself.
     pub events: u32,
     /// CTRATT: attributes.
@@ -87,6 +97,8 @@ impl Controller {
         (bytes[76], bytes[77]) = (self.multipath, self.transfer_power);
         put_at(&mut bytes, 78, &self.id.to_le_bytes());
         put_at(&mut bytes, 80, &VERSION.to_le_bytes());
+        // In microseconds.
+        put_at(&mut bytes, 88, &(u32::from(self.shutdown_seconds) * 1_000_000).to_le_bytes());
         put_at(&mut bytes, 92, &self.events.to_le_bytes());
         put_at(&mut bytes, 96, &self.attributes.to_le_bytes());
         bytes[111] = self.controller_type as u8;
@@ -94,8 +106,8 @@ impl Controller {
         (bytes[258], bytes[259]) = (3, self.event_requests);
         // FRMW: one firmware slot, which can't be written.
         bytes[260] = 0x03;
-        // LPA: log pages may be longer than 4 KiB and read from any offset.
-        bytes[261] = 0x04;
+        // LPA: the effects of commands are logged, and log pages may be longer than 4 KiB and read from any offset.
+        bytes[261] = 0x06;
         put_at(&mut bytes, 320, &self.keep_alive_steps.to_le_bytes());
         (bytes[342], bytes[343]) = (self.access_seconds, self.access_states);
         put_at(&mut bytes, 344, &self.access_groups.to_le_bytes());
@@ -118,6 +130,8 @@ impl Controller {
         }
         // MSDBD: one descriptor of a command.
         bytes[1803] = 1;
+        // DCTYPE: a discovery controller that knows of its own node.
+        bytes[1806] = u8::from(self.controller_type == ControllerType::Discovery);
         bytes
     }
 }
@@ -180,6 +194,29 @@ impl Namespace {
         bytes[130] = self.block_power;
         bytes
     }
+}
+
+impl Namespace {
+    /// What it has whatever its command set (CNS 08h, Base section 5.17.2.8).
+    #[must_use]
+    pub fn independent(&self) -> Vec<u8> {
+        let mut bytes = vec![0; IDENTIFY_SIZE];
+        // NSFEAT has other bits here, and none of ours.
+        (bytes[1], bytes[2]) = (u8::from(self.is_shared), self.reservations);
+        put_at(&mut bytes, 4, &self.access_group.to_le_bytes());
+        // NSTAT: it is ready.
+        (bytes[8], bytes[14]) = (u8::from(self.is_read_only), 1);
+        bytes
+    }
+}
+
+/// What the controller has of the NVM command set (NVM section 4.1.5.2): limits as powers of two of 4 KiB for Verify
+/// and Write Zeroes, and ranges of Dataset Management.
+#[must_use]
+pub fn set_controller(verify_power: u8, zeroes_power: u8, ranges: u8) -> Vec<u8> {
+    let mut bytes = vec![0; IDENTIFY_SIZE];
+    (bytes[0], bytes[1], bytes[3]) = (verify_power, zeroes_power, ranges);
+    bytes
 }
 
 /// Namespace Identification Descriptor list (Base section 5.17.2.3): NGUID, UUID, and that it has the NVM command set.

@@ -1,4 +1,4 @@
-//! When a host is taken for gone (Base section 3.9).
+//! How long a host may be silent (Base section 3.9). The front end keeps the time.
 
 use crate::completion::Status;
 use std::time::Duration;
@@ -6,12 +6,11 @@ use std::time::Duration;
 /// KAS: steps of the timeout, in units of 100 ms.
 pub const STEPS: u16 = 10;
 
-/// The keep-alive timer of a controller: any command is a sign of life (traffic based keep-alive).
-#[derive(Clone, Copy, Debug)]
+/// The keep-alive timeout of a controller: any command is a sign of life (traffic based keep-alive).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeepAlive {
     /// None when it is off.
     timeout: Option<Duration>,
-    heard: Duration,
 }
 
 impl KeepAlive {
@@ -22,10 +21,9 @@ impl KeepAlive {
     ///
     /// # Errors
     /// When it is longer than can be said.
-    pub fn new(timeout_ms: u32, now: Duration) -> Result<KeepAlive, Status> {
+    pub fn new(timeout_ms: u32) -> Result<KeepAlive, Status> {
         let rounded = timeout_ms.checked_next_multiple_of(u32::from(STEPS) * 100).ok_or(Status::KEEP_ALIVE_INVALID)?;
-        let timeout = (rounded > 0).then(|| Duration::from_millis(u64::from(rounded)));
-        Ok(KeepAlive { timeout, heard: now })
+        Ok(KeepAlive { timeout: (rounded > 0).then(|| Duration::from_millis(u64::from(rounded))) })
     }
 
     /// The timeout that is kept, in milliseconds; 0 when it is off.
@@ -34,20 +32,9 @@ impl KeepAlive {
         self.timeout.map_or(0, |timeout| timeout.as_millis() as u32)
     }
 
-    /// A command has come, on any queue of the controller.
-    pub fn heard(&mut self, now: Duration) {
-        self.heard = self.heard.max(now);
-    }
-
-    /// When the host is taken for gone, if nothing comes until then.
+    /// How long the host may be silent, unless it is off.
     #[must_use]
-    pub fn deadline(&self) -> Option<Duration> {
-        self.timeout.map(|timeout| self.heard + timeout)
-    }
-
-    /// The host is taken for gone.
-    #[must_use]
-    pub fn is_over(&self, now: Duration) -> bool {
-        self.deadline().is_some_and(|deadline| now >= deadline)
+    pub fn timeout(&self) -> Option<Duration> {
+        self.timeout
     }
 }

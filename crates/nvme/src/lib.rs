@@ -1,27 +1,37 @@
-//! The target's side of NVMe over TCP, sans-IO: so far its bytes, in both directions, and single parts of a
-//! controller.
+//! The target's side of NVMe over TCP, sans-IO: bytes in, requests of the front end out, outcomes in, bytes
+//! out. Its PDUs and entries are read and written in both directions.
 //!
 //! Written from the NVMe/TCP Transport Specification 1.0 ("TCP" in comments), the NVM Express Base Specification 2.0
 //! ("Base") and the NVM Command Set Specification 1.0 ("NVM"); comments name their sections. What is there and what is
-//! not is in decision 0045.
+//! not is in docs/nvme.md, why it is so in decision 0045.
 //!
 //! - [`pdu`]: protocol data units out of a stream and into one, digests, alignment, transfers, fatal errors;
 //! - [`command`]: submission queue entries, and where their data is;
 //! - [`completion`]: completion queue entries, and status codes by name;
 //! - [`identify`]: what controllers and namespaces say of themselves;
 //! - [`properties`]: how a host enables, resets and shuts down a controller;
-//! - [`keep_alive`]: when a host is taken for gone.
+//! - [`keep_alive`]: when a host is taken for gone;
+//! - [`log`], [`discovery`]: log pages;
+//! - [`names`], [`controllers`]: whose queue a connection is;
+//! - [`session`]: a [`Connection`], which is a protocol of the front end.
 
 pub mod command;
 pub mod completion;
+pub mod controllers;
+pub mod discovery;
 mod fields;
 pub mod identify;
 pub mod keep_alive;
+pub mod log;
+pub mod names;
 pub mod pdu;
 pub mod properties;
+pub mod session;
 
 pub use command::Command;
 pub use completion::{Completion, Status};
+pub use controllers::Controllers;
+pub use session::Connection;
 
 /// Bytes of in-capsule data that every target of NVMe/TCP takes with a command of the admin queue, or with a Fabrics
 /// command (TCP section 3.4.1): it is not negotiated.
@@ -33,3 +43,35 @@ pub const H2C_DATA_MAX: u32 = 256 << 10;
 pub const H2C_DATA_MAX_LEAST: u32 = 4096;
 /// Transfers from the host that are asked for at a time, of all commands of a queue: one each of the deepest queue.
 pub const TRANSFERS_MAX: usize = 1024;
+
+/// Bytes of a logical block.
+pub const BLOCK: u64 = 512;
+/// Bytes of the longest read or write (1 MiB), as a power of two of 4 KiB (MDTS).
+pub const TRANSFER_MAX: u32 = 4096 << TRANSFER_POWER;
+/// See [`TRANSFER_MAX`].
+pub const TRANSFER_POWER: u8 = 8;
+/// The most that one Write Zeroes makes zeros (WZSL), as a power of two of 4 KiB: all that it can say, 32 MiB.
+pub const ZEROES_POWER: u8 = 13;
+/// Entries of a queue.
+pub const QUEUE_ENTRIES: u16 = 256;
+/// Entries of an admin queue, as hosts are told where they discover.
+pub const ADMIN_ENTRIES: u16 = 32;
+/// I/O queues of a controller.
+pub const QUEUES_MAX: u16 = 64;
+/// Asynchronous Event Requests of a controller at a time.
+pub const EVENTS_MAX: usize = 4;
+/// Bytes of a log page that a host may ask for at a time.
+pub const LOG_MAX: usize = TRANSFER_MAX as usize;
+/// Bytes of data in capsules that are kept for commands that have no memory yet (64 KiB).
+pub const PARKED_BYTES_MAX: usize = 64 << 10;
+/// Commands of a queue that have memory and whose data is on its way.
+pub const RECEIVING_TASKS_MAX: usize = 16;
+/// Bytes that such commands have in all (4 MiB), unless there is but one.
+pub const RECEIVING_BYTES_MAX: usize = 4 << 20;
+/// Bytes of answers for which no memory is asked (256 KiB): beyond that, a queue takes no further input until the host
+/// takes them.
+pub const UNMETERED_MAX: usize = 256 << 10;
+/// With more than this many bytes waiting to be sent, a queue takes no further input.
+pub const OUTBOX_MAX: usize = 32 << 20;
+/// The same before it has connected.
+pub const CONNECT_OUTBOX_MAX: usize = 64 << 10;

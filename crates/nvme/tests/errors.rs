@@ -186,7 +186,7 @@ fn what_is_wrong_with_a_transfer_comes_out_of_the_reader() {
     let (terms, transfers) = (terms(BOTH, 0), Transfers::new(1));
     let mut reader = Reader::new(Side::Controller);
     let end = feed(&mut reader, Side::Controller, &sent(&[host_data(512)], &terms), 7, &terms, &mut |reader, inbox| {
-        let next = reader.next_if(inbox, &mut |pdu| match pdu {
+        let next = reader.next_if(inbox, &mut |pdu, _| match pdu {
             Pdu::HostData(header) => transfers.check(header).map(|()| reader::Taking::Take),
             _ => Ok(reader::Taking::Take),
         });

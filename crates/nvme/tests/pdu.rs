@@ -88,7 +88,7 @@ proptest! {
         let stream = sent(&pdus, &terms);
         let (mut reader, mut read) = (Reader::new(side), Vec::new());
         feed(&mut reader, side, &stream, piece, &terms, &mut |reader, inbox| {
-            Ok(reader.next_if(inbox, &mut |_| Ok(Taking::Skip))?.map(|received| read.push(received)).is_some())
+            Ok(reader.next_if(inbox, &mut |_, _| Ok(Taking::Skip))?.map(|received| read.push(received)).is_some())
         }).unwrap();
         prop_assert!(read.iter().all(|read| read.is_intact));
         prop_assert!(read.iter().zip(&pdus).all(|(read, (pdu, _))| read.pdu == *pdu));
@@ -174,7 +174,7 @@ fn memory_is_not_taken_before_data_is_let_in() {
     let mut asked = 0;
     let mut reader = Reader::new(Side::Controller);
     feed(&mut reader, Side::Controller, &stream[..4000], 4000, &terms, &mut |reader, inbox| {
-        let next = reader.next_if(inbox, &mut |pdu| {
+        let next = reader.next_if(inbox, &mut |pdu, _| {
             assert_eq!(*pdu, Pdu::HostData(header));
             asked += 1;
             Ok(Taking::Later)

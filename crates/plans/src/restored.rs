@@ -101,7 +101,16 @@ fn found_now(model: &Model) -> impl Iterator<Item = LayerRecord> {
     let found = model.holdings.values().flat_map(|holdings| &holdings.unknown_layers);
     found.filter(|(id, _)| !model.layers.contains_key(id)).map(|(id, parent)| {
         let (state, unknown) = (LayerState::Frozen, Unknown::default());
-        LayerRecord { id: *id, volume: FOUND, parent: *parent, state, into: None, class: String::new(), unknown }
+        LayerRecord {
+            id: *id,
+            volume: FOUND,
+            parent: *parent,
+            state,
+            into: None,
+            class: String::new(),
+            key: None,
+            unknown,
+        }
     })
 }
 

@@ -1,7 +1,7 @@
 //! Listening sockets.
 
 use crate::{
-    Event, ListenerId, Reactor, Stream,
+    ConnId, Event, ListenerId, Reactor, Stream,
     ring::{Operation, Ticket},
     socket::{self, Port},
 };
@@ -85,6 +85,13 @@ impl<S: Stream> Reactor<S> {
         let index = self.listeners.index(id.0).expect("just inserted");
         self.accept(index);
         id
+    }
+
+    /// The address of this side of a connection over TCP: where the other side has found it.
+    #[must_use]
+    pub fn own_address(&mut self, conn: ConnId) -> Option<SocketAddr> {
+        let index = self.connections.index(conn.0)?;
+        self.connections.at(index).socket.local_addr().ok()?.as_socket()
     }
 
     /// The address of a TCP listener.

@@ -85,6 +85,15 @@ pub struct NodeArgs {
     #[arg(long, value_name = "IP:PORT")]
     pub iscsi: Option<SocketAddr>,
 
+    /// Where NVMe hosts connect over TCP: each volume is a subsystem with one namespace (docs/nvme.md). Hosts can ask
+    /// here, too, which there are; 4420 is the usual port.
+    #[arg(long, value_name = "IP:PORT")]
+    pub nvme: Option<SocketAddr>,
+
+    /// With --nvme, a further address where hosts ask which subsystems there are; 8009 is the usual port.
+    #[arg(long, value_name = "IP:PORT", requires = "nvme")]
+    pub nvme_discovery: Option<SocketAddr>,
+
     /// How many connections of clients there may be at a time; further ones are refused. Other nodes have places of
     /// their own. At most half of the files that the process may have open.
     #[arg(long, value_name = "N", default_value_t = azekura_frontend::CLIENTS_MAX, value_parser = connections)]
@@ -94,6 +103,11 @@ pub struct NodeArgs {
     /// wait when there is not enough; each has 64KiB besides [default: 256MiB, or 72MiB a shard where that is more].
     #[arg(long, value_name = "SIZE")]
     pub client_memory: Option<Size>,
+
+    /// The file with the key that the keys of encrypted volumes are wrapped with (docs/security.md): the same on each
+    /// node, mode 0600, read whenever it is needed. A node without it serves all volumes but the encrypted ones.
+    #[arg(long, value_name = "PATH")]
+    pub key_file: Option<PathBuf>,
 
     /// The configuration servers, etcd's or another node's --serve-config, separated by commas
     /// [default: the one that this node serves].

@@ -3,6 +3,7 @@
 use crate::args::NodeArgs;
 use azekura_frontend::StreamProtocol;
 use azekura_model::Endpoint;
+use azekura_nvme::Controllers;
 use azekura_reactor::{ListenerId, Reactor};
 use std::fmt;
 use std::fs;
@@ -13,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Makes the protocol's side of a connection, for a client that has just connected and may have a receive buffer of so
-/// many bytes.
-pub type Speak = Arc<dyn Fn(usize) -> Box<dyn StreamProtocol> + Send + Sync>;
+/// many bytes; and where it has found this node, over TCP.
+pub type Speak = Arc<dyn Fn(usize, Option<SocketAddr>) -> Box<dyn StreamProtocol> + Send + Sync>;
 
 /// An address that a node can listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,28 +115,56 @@ impl ClientListener {
     fn new<P: StreamProtocol + 'static>(
         option: &'static str,
         address: ListenAddress,
-        connected: impl Fn(usize) -> P + Send + Sync + 'static,
+        connected: impl Fn(usize, Option<SocketAddr>) -> P + Send + Sync + 'static,
     ) -> ClientListener {
-        let speak = Arc::new(move |stream_bytes_max| Box::new(connected(stream_bytes_max)) as Box<dyn StreamProtocol>);
+        let speak = move |bytes, here| Box::new(connected(bytes, here)) as Box<dyn StreamProtocol>;
+        let speak = Arc::new(speak);
         ClientListener { option, protocol: P::name(), address, speak }
     }
 
     /// All that a node's options ask for, in the order in which the node is to announce them. A further protocol has
-    /// its line here.
+    /// its line here. NVMe's controllers are those of the process.
     #[must_use]
-    pub fn all(args: &NodeArgs) -> Vec<ClientListener> {
-        let nbd = |option, address| ClientListener::new(option, address, azekura_nbd::Connection::new);
+    pub fn all(args: &NodeArgs, controllers: &Arc<Controllers>) -> Vec<ClientListener> {
+        let speak_nbd = |bytes, _| azekura_nbd::Connection::new(bytes);
+        let nbd = |option, address| ClientListener::new(option, address, speak_nbd);
         let tcp = args.nbd.map(|address| nbd("--nbd", ListenAddress::Tcp(address)));
         let access = Access::of(args.nbd_socket_mode, args.nbd_socket_group.clone());
         let unix = args.nbd_socket.clone().map(|path| nbd("--nbd-socket", ListenAddress::Unix(path, access)));
-        tcp.into_iter().chain(unix).chain(args.iscsi.map(ClientListener::iscsi)).collect()
+        let nvme = [("--nvme", args.nvme), ("--nvme-discovery", args.nvme_discovery)];
+        let nvme = nvme.into_iter().filter_map(|(option, address)| {
+            Some(ClientListener::nvme(option, address?, args.nvme?, Arc::clone(controllers)))
+        });
+        tcp.into_iter().chain(unix).chain(args.iscsi.map(ClientListener::iscsi)).chain(nvme).collect()
     }
 
     fn iscsi(address: SocketAddr) -> ClientListener {
         // One that stands for all addresses of the machine is none that an initiator could be sent to.
         let portal = if address.ip().is_unspecified() { String::new() } else { address.to_string() };
-        let connected = move |stream_bytes_max| azekura_iscsi::Connection::new(stream_bytes_max, &portal);
+        let connected = move |stream_bytes_max, _| azekura_iscsi::Connection::new(stream_bytes_max, &portal);
         ClientListener::new("--iscsi", ListenAddress::Tcp(address), connected)
+    }
+
+    /// Hosts that ask where volumes are, are sent to `portal`: where that stands for all addresses of the machine, to
+    /// the one that they have come to.
+    fn nvme(
+        option: &'static str,
+        address: SocketAddr,
+        portal: SocketAddr,
+        controllers: Arc<Controllers>,
+    ) -> ClientListener {
+        let connected = move |stream_bytes_max, here: Option<SocketAddr>| {
+            let found = here.map(|here| SocketAddr::new(here.ip(), portal.port()));
+            let portal = if portal.ip().is_unspecified() { found } else { Some(portal) };
+            azekura_nvme::Connection::new(stream_bytes_max, portal, &controllers)
+        };
+        ClientListener::new(option, ListenAddress::Tcp(address), connected)
+    }
+
+    /// Where clients connect, by a node's options.
+    #[must_use]
+    pub fn endpoints(args: &NodeArgs) -> Vec<Endpoint> {
+        ClientListener::all(args, &Arc::new(Controllers::new(0))).iter().map(ClientListener::endpoint).collect()
     }
 
     /// As the cluster's configuration has it.
@@ -171,7 +200,7 @@ mod tests {
         let options = ["--data", "d", "--nbd-socket", "/run/a.nbd", "--nbd", "127.0.0.1:10809"];
         let command = NodeArgs::augment_args(Command::new("node").no_binary_name(true));
         let args = NodeArgs::from_arg_matches(&command.get_matches_from(options)).unwrap();
-        let endpoints: Vec<Endpoint> = ClientListener::all(&args).iter().map(ClientListener::endpoint).collect();
+        let endpoints = ClientListener::endpoints(&args);
         let shown: Vec<_> = endpoints.iter().map(|endpoint| (endpoint.address.as_str(), endpoint.uri("v"))).collect();
         let expected = [
             ("127.0.0.1:10809", Some("nbd://127.0.0.1:10809/v".to_owned())),

@@ -126,7 +126,7 @@ fn run(
     opened: oneshot::Sender<Result<Handle>>,
     membership: &std_mpsc::Receiver<Membership>,
 ) -> io::Result<()> {
-    let (reactor, listeners) = match open_sockets(shard, args, share.limits) {
+    let (reactor, listeners) = match open_sockets(shard, args, &share) {
         Ok(sockets) => sockets,
         Err(error) => {
             let _ = opened.send(Err(error));
@@ -136,15 +136,16 @@ fn run(
     let (sender, commands) = std_mpsc::channel();
     let _ = opened.send(Ok(Handle::new(sender, reactor.waker())));
     let Ok(membership) = membership.recv() else { return Ok(()) };
+    share.controllers.set_cluster(membership.identity.cluster);
     DataPlane::new(reactor, commands, listeners, share, membership).run()
 }
 
 /// The first shard accepts other nodes for all, and the clients of this machine. Clients that come over the network are
 /// dealt out by the kernel.
-fn open_sockets(shard: Shard, args: &NodeArgs, clients: ClientLimits) -> Result<(Reactor<Conn>, Listeners)> {
+fn open_sockets(shard: Shard, args: &NodeArgs, share: &Share) -> Result<(Reactor<Conn>, Listeners)> {
     // Clients and nodes have limits of their own, and so there is a place for every node, and for every dial of this
     // one.
-    let connections_max = clients.connections_max + 2 * (INBOUND_MAX + UNGREETED_MAX) + CLOSING_MAX;
+    let connections_max = share.limits.connections_max + 2 * (INBOUND_MAX + UNGREETED_MAX) + CLOSING_MAX;
     let options = Options { connections_max, ..Options::default() };
     let mut reactor = Reactor::new(options).context("can't start the event loop")?;
     let mut listeners = Listeners::default();
@@ -154,7 +155,7 @@ fn open_sockets(shard: Shard, args: &NodeArgs, clients: ClientLimits) -> Result<
         let peers = reactor.listen_tcp(args.listen).with_context(|| in_use("--listen", &args.listen.to_string()))?;
         listeners.peers.push(peers);
     }
-    for ClientListener { option, address, speak, .. } in ClientListener::all(args) {
+    for ClientListener { option, address, speak, .. } in ClientListener::all(args, &share.controllers) {
         let is_local = matches!(address, ListenAddress::Unix(..));
         if is_local && !is_first {
             continue;

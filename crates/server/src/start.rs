@@ -9,7 +9,7 @@ use crate::bridge::scrubs::{self, Intervals};
 use crate::bridge::statistics::{Failures, Statistics};
 use crate::disk::data_folder::DataFolder;
 use crate::disk::device::Limits;
-use crate::disk::identity::node_key;
+use crate::disk::identity::{IdentityFolder, node_key};
 use crate::disk::memory::map_bytes;
 use crate::disk::seen::{self, Memory};
 use crate::driver::commands::Command;
@@ -20,13 +20,14 @@ use crate::opening::{Opened, Opener};
 use crate::shards::Shards;
 use anyhow::{Context, Result, anyhow, ensure};
 use azekura_base::{Endpoint, Shard, Transport};
-use azekura_control::{Attacher, Doors, draw_secret, hash_of};
+use azekura_control::{Attacher, DataKeys, Doors};
 use azekura_frontend::{ClientLimits, MEMORY_BYTES_MAX, MEMORY_BYTES_MIN};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::NodeSpec;
 use azekura_meta::server::EmbeddedServer;
 use azekura_model::{ClusterRecord, EtcdError, Kind, MetaError, SettingsRecord};
 use azekura_node::Identity;
+use azekura_secrets::{FileProvider, KeyProvider};
 use azekura_transport::Credentials;
 use std::num::{NonZeroU8, NonZeroUsize};
 use std::path::PathBuf;
@@ -71,7 +72,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
         client = connect(&args, server.as_ref()) => client?,
         () = stop.wait() => return Ok(()),
     };
-    let mut memory = Memory::open(folder.path(), &folder.file.uuid)?;
+    let (keys, mut memory) = (data_keys(&args), Memory::open(folder.path(), &folder.file.uuid)?);
     // Before the node is known to anybody: one that can't have its devices leaves nothing behind.
     let device_size = args.device_size.map(|size| size.bytes());
     let (device_folders, limits) = device_folders(&folder, &args)?;
@@ -84,7 +85,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     let Opened { ready: mut devices, late } = opener.open_all(device_folders, device_size).await?;
     let stop_initialising = Arc::new(AtomicBool::new(false));
     let (believed, copy) = (memory.watch(), tokio::spawn(memory.keep_copy()));
-    let mut following = Following::new(client.clone(), shards.clone(), memory, Arc::clone(&stop_initialising));
+    let mut following = Following::new(&client, shards.clone(), memory, keys.clone(), &stop_initialising);
     for device in &devices {
         following.begin_with(device.shard, device.id, device.dir.path(), &device.parents);
     }
@@ -101,13 +102,13 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     let configured = following.configured();
     let mut follow = tokio::spawn(following.run(late));
     let scrubs = tokio::spawn(scrubs::run(client.clone(), shards.clone(), node, Intervals::of(&args)));
-    let alive = client.keep_alive(node);
-    let failures = Failures::default();
-    let statistics = Statistics { shards: shards.clone(), name, failures: Arc::clone(&failures), started };
-    let plane = Plane { shards: shards.clone(), incarnation: identity.incarnation };
-    let attacher = Attacher::new(client.clone(), Arc::new(plane));
+    let (alive, failures) = (client.keep_alive(node), Failures::default());
+    let statistics =
+        Statistics { shards: shards.clone(), name, failures: failures.clone(), keys: keys.clone(), started };
+    let plane = Arc::new(Plane { shards: shards.clone(), incarnation: identity.incarnation });
+    let attacher = Attacher::new(client.clone(), plane);
     let keeper = Keeper::new(attacher.clone(), client.clone(), shards.clone(), configured, node, identity.incarnation);
-    let control = azekura_control::start(doors, client.clone(), node, Arc::new(statistics), attacher);
+    let control = azekura_control::start(doors, client.clone(), node, Arc::new(statistics), attacher, keys);
     let reports = tokio::spawn(reports::carry_out(client.clone(), shards.clone(), failures, keeper, report_receiver));
     tracing::info!("node {node} is up: nodes on {}, API on http://{}", args.listen, args.api);
 
@@ -152,7 +153,8 @@ async fn doors(args: &NodeArgs, folder: &DataFolder) -> Result<Doors> {
         azekura_control::bind(args.api).await.with_context(|| format!("can't listen on {} (--api)", args.api))?;
     let local = folder.local_door();
     let local = azekura_control::bind_local(&local).with_context(|| format!("can't listen at {}", local.display()))?;
-    Ok(Doors { port, local: Some(local), names: args.api_names.clone(), secret: draw_secret()? })
+    let (key, secrets) = (Arc::new(node_key(folder.path())?), Arc::new(IdentityFolder::of(folder.path())));
+    Ok(Doors::new(port, Some(local), args.api_names.clone(), key, secrets)?)
 }
 
 /// Refuses options that contradict each other.
@@ -331,20 +333,19 @@ async fn join(
         let name = folder.file.id.map_or_else(String::new, |id| id.to_string());
         return Err(MetaError::Removed { kind: Kind::Node, name }.into());
     }
-    let own_key = node_key(folder.path())?;
-    let (key, credentials) = (own_key.name()?, Credentials::new(&own_key)?);
+    let (key, credentials) = (doors.key().name()?, Credentials::new(doors.key())?);
     let spec = NodeSpec {
         uuid: folder.file.uuid.clone(),
         name,
         data_address: args.listen,
         api_address: args.api,
-        endpoints: ClientListener::all(args).iter().map(ClientListener::endpoint).collect(),
+        endpoints: ClientListener::endpoints(args),
         site: args.site.clone(),
         rack: args.rack.clone(),
         incarnation: folder.file.incarnation,
         shards: args.shard_count(),
         key,
-        api_secret: Some(hash_of(&doors.secret)),
+        api_tls: true,
     };
     if args.replace_key
         && let Some(id) = client.model().nodes.values().find(|node| node.uuid == spec.uuid).map(|node| node.id)
@@ -399,4 +400,13 @@ fn refusal(error: MetaError) -> anyhow::Error {
         Some(hint) => anyhow!("{error}\nhint: {hint}"),
         None => error.into(),
     }
+}
+
+/// The keys of encrypted volumes. A file that can't be used is told of, and does not keep the node's copies away.
+fn data_keys(args: &NodeArgs) -> DataKeys {
+    let file = args.key_file.as_deref().map(FileProvider::new);
+    if let Some(Err(error)) = file.as_ref().map(FileProvider::look) {
+        tracing::warn!("encrypted volumes are not served here: {error}");
+    }
+    DataKeys::new(file.map(|file| Arc::new(file) as Arc<dyn KeyProvider>))
 }

@@ -107,8 +107,8 @@ fn a_copy_that_forgets_its_vote_is_noticed() {
     let plan = |lie, seed| {
         let plan = Plan {
             lie,
-            directed_percent: 60,
-            pause_ms_max: 100,
+            directed_percent: 90,
+            pause_ms_max: 300,
             groups: 1,
             clients: 6,
             ..Plan::draw(Mode::Partitions, seed)
@@ -194,7 +194,7 @@ fn fences_that_the_primary_has_not_confirmed_are_noticed() {
 
 #[test]
 fn an_empty_device_that_passes_for_the_one_it_replaces_is_noticed() {
-    let caught = caught(Lie::EmptyDevice, Mode::Devices, 8);
+    let caught = caught(Lie::EmptyDevice, Mode::Devices, 20);
     assert!(caught.contains(&Invariant::OnePrimary), "a committed write is overwritten: {caught:?}");
 }
 

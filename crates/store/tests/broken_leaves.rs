@@ -158,6 +158,8 @@ fn layers_on_a_damaged_leaf_get_what_it_gets() {
 fn a_map_that_refuses_for_a_moment_costs_nothing() {
     for (seconds, another_has_it) in [(5, true), (15, false), (15, true)] {
         let mut rig = with_a_damaged_leaf(MapDamage::Lost);
+        rig.settle_map();
+        (2..CHUNKS).filter(|chunk| *chunk != CHUNK).for_each(|chunk| drop(rig.read(1, 10, chunk, 0, 1).unwrap()));
         let write = rig.next_write(1, 10, 1, 0, filled(7, 1), 1);
         let sequence = write.header.sequence;
         rig.store.append(1, write);
@@ -165,6 +167,7 @@ fn a_map_that_refuses_for_a_moment_costs_nothing() {
         rig.take_effects();
         rig.finish_write(0);
         rig.store.commit(PgId(1), sequence);
+        assert!(rig.store.settle_map(), "the write waits for its leaf");
         rig.store.read(
             5,
             PgId(1),

@@ -50,6 +50,11 @@ impl NodeKey {
         self.0.serialize_der()
     }
 
+    /// The library's.
+    pub(crate) fn pair(&self) -> &KeyPair {
+        &self.0
+    }
+
     /// What others know it by.
     ///
     /// # Errors

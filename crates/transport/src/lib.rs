@@ -1,5 +1,5 @@
 //! TLS 1.3 between nodes, without I/O: [`Channel`] stands between the bytes of a socket and those of a protocol. No
-//! other crate knows rustls.
+//! other crate knows rustls, but for those that put HTTP over what [`https`] gives them.
 //!
 //! Both ends show a certificate, and the signature proves that they have its key. Which keys are welcome is not decided
 //! here: [`Channel::peer`] says whose it is, and the caller looks it up. So neither names nor dates of certificates
@@ -9,9 +9,11 @@
 //! - `channel`: what a connection does with its bytes. `tls`: the same with keys.
 //! - `key`: a node's key, and what both ends agree on.
 //! - `verifier`: proof of a key, and of nothing else.
+//! - [`https`]: the same keys for the REST API, and a certificate authority for its clients.
 
 mod channel;
 mod error;
+pub mod https;
 mod key;
 mod tls;
 mod verifier;

@@ -112,3 +112,48 @@ impl ClientCertVerifier for KeyVerifier {
         SCHEMES.to_vec()
     }
 }
+
+/// The same for clients of the API: whoever shows a key proves it, of any kind, and nobody has to show one.
+#[derive(Debug)]
+pub(crate) struct AnyKey(pub(crate) KeyVerifier);
+
+impl ClientCertVerifier for AnyKey {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        behind: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        ClientCertVerifier::verify_client_cert(&self.0, certificate, behind, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        ClientCertVerifier::verify_tls12_signature(&self.0, message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.0.proof(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.0.supported_schemes()
+    }
+}

@@ -1,7 +1,6 @@
 //! Who asks, and whether he may: the one place where that is decided (docs/decisions/0037-who-may.md).
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::extract::connect_info::{ConnectInfo, Connected};
@@ -10,15 +9,16 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use axum::serve::IncomingStream;
 use azekura_api::{ApiAccess, ErrorCode, Needs, Role};
-use azekura_base::{GrantId, NodeId, Secret, Token};
+use azekura_base::{GrantId, PeerKey, Secret, Token};
 use azekura_meta::time::unix_seconds;
-use azekura_model::{GrantKind, Model};
-use tokio::net::{TcpListener, UnixListener};
+use azekura_model::{GrantKind, GrantRecord, Model};
+use tokio::net::UnixListener;
 use tokio::time::Instant;
 
 use super::error::ApiError;
 use super::host::{self, Names};
 use super::tries::Tries;
+use crate::doors::{Arrival, Port};
 use crate::proofs::is_proved;
 
 /// Through what a request has come.
@@ -26,21 +26,21 @@ use crate::proofs::is_proved;
 pub(crate) enum Door {
     /// The socket in the node's data folder, which its user alone can open.
     Local,
-    /// A port, from this address.
-    Port(SocketAddr),
+    /// The port.
+    Port(Arrival),
 }
 
 impl fmt::Display for Door {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Door::Local => f.write_str("the node's own socket"),
-            Door::Port(address) => write!(f, "{}", address.ip()),
+            Door::Port(arrival) => write!(f, "{}", arrival.address.ip()),
         }
     }
 }
 
-impl Connected<IncomingStream<'_, TcpListener>> for Door {
-    fn connect_info(stream: IncomingStream<'_, TcpListener>) -> Door {
+impl Connected<IncomingStream<'_, Port>> for Door {
+    fn connect_info(stream: IncomingStream<'_, Port>) -> Door {
         Door::Port(*stream.remote_addr())
     }
 }
@@ -74,8 +74,8 @@ impl Caller {
 
 /// What is said to whoever proves nothing, or something wrong: always the same.
 pub(super) fn unauthorized() -> ApiError {
-    let hint = "log in with a token ('azekura login --help'), or ask on the node's machine through its own socket \
-                (--api unix:DIR/api.sock, DIR being its --data)";
+    let hint = "log in with a token ('azekura login --help') over https://, or ask on the node's machine through its \
+                own socket (--api unix:DIR/api.sock, DIR being its --data)";
     ApiError::new(ErrorCode::Unauthorized, "the API of this cluster asks for a grant", Some(hint.to_owned()))
 }
 
@@ -83,7 +83,6 @@ pub(super) fn unauthorized() -> ApiError {
 enum Shown {
     Nothing,
     Token(Token),
-    Node(NodeId, Secret),
     /// What can't be read.
     Nonsense,
 }
@@ -95,18 +94,9 @@ fn shown(headers: &HeaderMap) -> Shown {
     let said = header.to_str().ok().and_then(|text| text.trim().split_once(' '));
     let read = said.and_then(|(scheme, proof)| match scheme.to_ascii_lowercase().as_str() {
         "bearer" => Token::read(proof.trim()).ok().map(Shown::Token),
-        "node" => {
-            let (node, secret) = proof.trim().split_once(':')?;
-            Some(Shown::Node(NodeId(node.parse().ok()?), Secret::read(secret)?))
-        }
         _ => None,
     });
     read.unwrap_or(Shown::Nonsense)
-}
-
-/// The header by which a node shows other nodes who it is.
-pub(super) fn node_header(node: NodeId, secret: &Secret) -> String {
-    format!("Node {node}:{}", secret.reveal())
 }
 
 /// The grant that a token proves, by its name, and its role.
@@ -117,12 +107,16 @@ fn grant_of(model: &Model, id: GrantId, secret: &Secret, now: u64) -> Option<(St
     Some((grant.name.clone(), grant.role))
 }
 
-/// The node that a secret proves, by its name. One that is shut out, or removed, is none.
-fn node_of(model: &Model, id: NodeId, secret: &Secret) -> Option<String> {
-    let out = |keys: &Option<_>| keys.as_ref().is_some_and(Vec::is_empty);
-    let found = model.nodes.get(&id).filter(|node| !node.removed && !out(&node.keys));
-    let proved = is_proved(secret, found.and_then(|node| node.api_secret));
-    found.filter(|_| proved).map(|node| node.name.clone())
+/// Whoever a key proves: a node, unless it is removed; or the owner of a grant.
+fn owner_of(model: &Model, key: PeerKey, now: u64) -> Option<(String, Role)> {
+    let its = |keys: &Option<Vec<PeerKey>>| keys.as_ref().is_some_and(|keys| keys.contains(&key));
+    if let Some(node) = model.nodes.values().find(|node| !node.removed && its(&node.keys)) {
+        return Some((format!("node {}", node.name), Role::Node));
+    }
+    let granted =
+        |grant: &GrantRecord| grant.kind == GrantKind::Key && grant.hash.0 == key.0 && grant.role != Role::Node;
+    let grant = model.grants.values().find(|grant| granted(grant) && grant.counts_at(now))?;
+    Some((grant.name.clone(), grant.role))
 }
 
 /// What is known of those who ask.
@@ -147,20 +141,23 @@ async fn find(parts: &Parts, gate: &Gate, model: &Model) -> Result<Option<Caller
     // Whoever has come through no door that is known has not come at all.
     let ConnectInfo(door) = *parts.extensions.get::<ConnectInfo<Door>>().ok_or_else(unauthorized)?;
     let caller = |name: String, role| Some(Caller { name, role, door });
-    let Door::Port(address) = door else { return Ok(caller("the node's user".to_owned(), Role::Admin)) };
+    let Door::Port(arrival) = door else { return Ok(caller("the node's user".to_owned(), Role::Admin)) };
     let open = model.settings().api_access == ApiAccess::Open;
+    // Where grants are asked for, none is looked at that others may have read on its way.
+    if !(open || arrival.secured || arrival.address.ip().to_canonical().is_loopback()) {
+        return Ok(None);
+    }
     let found = match shown(&parts.headers) {
-        Shown::Nothing => return Ok(open.then(|| caller("anybody".to_owned(), Role::Admin)).flatten()),
-        Shown::Token(Token { id, secret }) => grant_of(model, id, &secret, unix_seconds()),
-        Shown::Node(id, secret) => match node_of(model, id, &secret) {
-            // This node may not have read yet that the other one has started.
-            None if open => return Ok(caller("anybody".to_owned(), Role::Admin)),
-            found => found.map(|name| (format!("node {name}"), Role::Node)),
+        Shown::Nothing => match arrival.key.and_then(|key| owner_of(model, key, unix_seconds())) {
+            // A key that this node has not read yet is as good as none.
+            None => return Ok(open.then(|| caller("anybody".to_owned(), Role::Admin)).flatten()),
+            found => found,
         },
+        Shown::Token(Token { id, secret }) => grant_of(model, id, &secret, unix_seconds()),
         Shown::Nonsense => None,
     };
     let Some((name, role)) = found else {
-        let wait = gate.tries.failed(address.ip(), Instant::now());
+        let wait = gate.tries.failed(arrival.address.ip(), Instant::now());
         tracing::warn!("API: a wrong token from {door}, answered after {} s", wait.as_secs());
         tokio::time::sleep(wait).await;
         return Err(unauthorized());
@@ -198,13 +195,52 @@ mod tests {
         for said in [format!("Bearer {text}"), format!("bearer  {text} ")] {
             assert!(matches!(shown(&headers(&[&said])), Shown::Token(read) if read == token), "{said}");
         }
-        let node = node_header(NodeId(3), &token.secret);
-        assert!(matches!(shown(&headers(&[&node])), Shown::Node(NodeId(3), secret) if secret == token.secret));
         let bearer = format!("Bearer {text}");
         let twice = [bearer.as_str(), bearer.as_str()];
         let cut = &bearer[..bearer.len() - 1];
-        for wrong in [&twice[..], &[cut], &[&text], &["Basic YTpi"], &["Bearer"], &[""], &["Node 3:"], &["Node x:y"]] {
+        for wrong in [&twice[..], &[cut], &[&text], &["Basic YTpi"], &["Bearer"], &[""]] {
             assert!(matches!(shown(&headers(wrong)), Shown::Nonsense), "{wrong:?}");
+        }
+    }
+
+    /// A request that came through the port from this address, over HTTPS or not.
+    fn request(address: &str, secured: bool) -> Parts {
+        let arrival = Arrival { address: address.parse().unwrap(), secured, key: None };
+        let request =
+            axum::http::Request::builder().header("Host", "10.0.0.1").extension(ConnectInfo(Door::Port(arrival)));
+        request.body(()).unwrap().into_parts().0
+    }
+
+    #[tokio::test]
+    async fn no_grant_is_looked_at_that_came_over_the_network_in_clear() {
+        let token = Token { id: GrantId(5), secret: Secret([6; 32]) };
+        let mut memory = azekura_model::Memory::new();
+        let grant = GrantRecord {
+            name: "ann".to_owned(),
+            kind: GrantKind::Token,
+            hash: crate::proofs::hash_of(&token.secret),
+            role: Role::User,
+            project: azekura_model::DEFAULT_PROJECT.to_owned(),
+            until: None,
+            created: String::new(),
+            by: String::new(),
+            unknown: azekura_model::Unknown::default(),
+        };
+        let grants = azekura_model::SettingsRecord { api_access: ApiAccess::Grants, ..Default::default() };
+        let put = azekura_model::Txn::new().put(&azekura_model::Key::Grant(token.id).to_string(), &grant);
+        memory.run(&put.put(&azekura_model::Key::Settings.to_string(), &grants)).unwrap();
+        let bearer = HeaderValue::from_str(&format!("Bearer {}", token.reveal())).unwrap();
+        for (address, secured, admitted) in [
+            ("10.0.0.9:5", false, false),
+            ("10.0.0.9:5", true, true),
+            ("127.0.0.1:5", false, true),
+            ("[::ffff:127.0.0.1]:5", false, true),
+            ("[fe80::1]:5", false, false),
+        ] {
+            let mut parts = request(address, secured);
+            parts.headers.insert(AUTHORIZATION, bearer.clone());
+            let outcome = admit(&parts, &Gate::new(&[]), memory.model(), Needs::SeeVolumes).await;
+            assert_eq!(outcome.is_ok(), admitted, "{address} {secured}");
         }
     }
 }

@@ -58,6 +58,7 @@ impl From<MetaError> for ApiError {
             | E::InvalidSetting { .. }
             | E::InvalidProtection { .. }
             | E::InvalidGrant { .. }
+            | E::NotEncrypted { .. }
             | E::TooManyVolumes { .. }
             | E::ShrinkRefused { .. } => ErrorCode::Refused,
             E::NotEnoughDevices { .. } | E::Overcommit { .. } | E::DrainRefused { .. } => ErrorCode::NoRoom,

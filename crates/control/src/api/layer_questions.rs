@@ -76,6 +76,6 @@ pub(super) async fn ask_to_measure(
 
 async fn ask<E: Endpoint<Names = [String; 0]>>(api: &Api, node: NodeId, query: &E::Query) -> Result<E::Answer, String> {
     let model = api.meta.model();
-    let address = model.nodes.get(&node).map(|node| node.api_address).ok_or("it is not in the cluster")?;
-    peers::get_within::<E>(address, &api.proof, query, ANSWER_WAIT).await
+    let peer = peers::Peer::of(model.nodes.get(&node).ok_or("it is not in the cluster")?)?;
+    peers::get_within::<E>(&peer, &api.https, query, ANSWER_WAIT).await
 }

@@ -3,18 +3,21 @@
 use std::sync::Arc;
 
 use axum::Router;
-use azekura_base::{NodeId, Secret};
+use azekura_base::NodeId;
 use azekura_meta::MetaClient;
+use azekura_transport::https::Https;
 
 use crate::attachments::Attacher;
+use crate::authorities::Authorities;
+use crate::data_keys::DataKeys;
 use crate::snapshot::NodeStatistics;
 use crate::snapshots::Snapshots;
 
 use call::Routes;
 pub(crate) use caller::Door;
 use caller::Gate;
-use peers::Proof;
 
+mod authority;
 mod call;
 mod caller;
 mod classes;
@@ -31,7 +34,7 @@ mod layer_questions;
 mod members;
 mod metrics;
 mod openapi;
-mod peers;
+pub(crate) mod peers;
 mod removal;
 mod resync;
 mod scrub;
@@ -56,24 +59,26 @@ pub(crate) struct Api {
     statistics: Arc<dyn NodeStatistics>,
     attacher: Attacher,
     snapshots: Snapshots,
+    keys: DataKeys,
     gate: Gate,
     /// By which other nodes know this one.
-    proof: Proof,
+    https: Https,
+    authorities: Authorities,
 }
 
 impl Api {
-    /// The handlers' state for this node, which answers to addresses, loopbacks and `names`, and shows others `secret`.
+    /// The handlers' state for this node, which is asked by the names that its certificate has.
     pub(crate) fn new(
         meta: MetaClient,
         node: NodeId,
         statistics: Arc<dyn NodeStatistics>,
         attacher: Attacher,
         snapshots: Snapshots,
-        names: &[String],
-        secret: &Secret,
+        keys: DataKeys,
+        authorities: Authorities,
     ) -> Api {
-        let (gate, proof) = (Gate::new(names), Proof::of(node, secret));
-        Api { meta, node, statistics, attacher, snapshots, gate, proof }
+        let (gate, https) = (Gate::new(&authorities.names), authorities.https.clone());
+        Api { meta, node, statistics, attacher, snapshots, keys, gate, https, authorities }
     }
 }
 
@@ -121,6 +126,9 @@ fn routes() -> Routes {
         .serve(grants::create)
         .serve(grants::revoke)
         .serve(grants::whoami)
+        .serve(authority::show)
+        .serve(authority::replace)
+        .serve(authority::secret)
         .serve(stats::node)
         .serve(space::node)
         .serve(layer_questions::compare)

@@ -1,18 +1,18 @@
-//! Asking other nodes' APIs.
+//! Asking other nodes' APIs, over HTTPS. Both ends know each other by the keys in their records; no certificate counts.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use azekura_api::{Answer as _, Endpoint, NoQuery};
-use azekura_base::{NodeId, Secret};
-use azekura_model::Model;
+use azekura_base::{NodeId, PeerKey};
+use azekura_model::{Model, NodeRecord};
+use azekura_transport::https::{Https, peer_of};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Bytes;
-use hyper::header::HeaderValue;
 use hyper_util::rt::TokioIo;
 use tokio::task::JoinSet;
-
-use super::caller::node_header;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 /// Nodes asked at once.
 const PEERS_AT_ONCE: usize = 64;
@@ -21,16 +21,22 @@ const PEER_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Largest answer accepted, bytes: 10,000 groups' counters and more.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// What this node shows others to be known by.
+/// Where another node is asked, and by which keys it is known.
 #[derive(Clone, Debug)]
-pub(super) struct Proof(HeaderValue);
+pub(crate) struct Peer {
+    address: SocketAddr,
+    keys: Vec<PeerKey>,
+}
 
-impl Proof {
-    pub(super) fn of(node: NodeId, secret: &Secret) -> Proof {
-        let mut header = HeaderValue::from_str(&node_header(node, secret)).unwrap_or(HeaderValue::from_static(""));
-        // Nothing prints it.
-        header.set_sensitive(true);
-        Proof(header)
+impl Peer {
+    /// A node's API; an error is a sentence's end.
+    pub(crate) fn of(node: &NodeRecord) -> Result<Peer, String> {
+        let keys =
+            node.keys.clone().filter(|keys| !keys.is_empty()).ok_or("it is shut out, or its key is not known")?;
+        if !node.api_tls {
+            return Err("its version does not speak HTTPS".to_owned());
+        }
+        Ok(Peer { address: node.api_address, keys })
     }
 }
 
@@ -38,7 +44,7 @@ impl Proof {
 /// had). By node number, ascending; an error is a sentence's end.
 pub(super) async fn ask_all<E>(
     here: NodeId,
-    proof: &Proof,
+    https: &Https,
     model: &Model,
     own: impl Future<Output = Option<E::Answer>> + Send + 'static,
 ) -> Vec<(NodeId, Result<E::Answer, String>)>
@@ -49,15 +55,21 @@ where
     let mut answers = Vec::with_capacity(model.nodes.len());
     let mut asked = JoinSet::new();
     let mut own = Some(own);
-    for (id, address) in model.nodes.values().map(|node| (node.id, node.api_address)) {
+    for (id, peer) in model.nodes.values().map(|node| (node.id, Peer::of(node))) {
         if asked.len() >= PEERS_AT_ONCE {
             answers.extend(asked.join_next().await.and_then(Result::ok));
         }
         if let Some(own) = own.take_if(|_| id == here) {
             asked.spawn(async move { (id, own.await.ok_or_else(|| "its data plane does not answer".to_owned())) });
         } else if model.alive.contains_key(&id) {
-            let proof = proof.clone();
-            asked.spawn(async move { (id, get_within::<E>(address, &proof, &NoQuery {}, PEER_TIMEOUT).await) });
+            let https = https.clone();
+            asked.spawn(async move {
+                let answer = match peer {
+                    Ok(peer) => get_within::<E>(&peer, &https, &NoQuery {}, PEER_TIMEOUT).await,
+                    Err(reason) => Err(reason),
+                };
+                (id, answer)
+            });
         } else {
             answers.push((id, Err("it gives no sign of life".to_owned())));
         }
@@ -70,29 +82,33 @@ where
 }
 
 /// GETs something from another node, within this time; an error is a sentence's end ("no answer in time").
-pub(super) async fn get_within<E: Endpoint<Names = [String; 0]>>(
-    address: SocketAddr,
-    proof: &Proof,
+pub(crate) async fn get_within<E: Endpoint<Names = [String; 0]>>(
+    peer: &Peer,
+    https: &Https,
     query: &E::Query,
     longest: Duration,
 ) -> Result<E::Answer, String> {
     let path = E::target(&[], query).map_err(|error| error.to_string())?;
-    match tokio::time::timeout(longest, fetch(address, proof, &path)).await {
+    match tokio::time::timeout(longest, fetch(peer, https, &path)).await {
         Ok(Ok(bytes)) => E::Answer::from_bytes(&bytes).map_err(|error| format!("its answer can't be read: {error}")),
         Ok(Err(error)) => Err(error),
         Err(_) => Err("no answer in time".to_owned()),
     }
 }
 
-async fn fetch(address: SocketAddr, proof: &Proof, path: &str) -> Result<Bytes, String> {
+async fn fetch(Peer { address, keys }: &Peer, https: &Https, path: &str) -> Result<Bytes, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let stream = tokio::net::TcpStream::connect(address).await.map_err(|error| text(&error))?;
+    let name = ServerName::IpAddress(address.ip().into());
+    let stream = TlsConnector::from(https.dialling()).connect(name, stream).await.map_err(|error| text(&error))?;
+    if !peer_of(stream.get_ref().1.peer_certificates()).is_some_and(|key| keys.contains(&key)) {
+        return Err("its key is not the one in its record".to_owned());
+    }
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| text(&error))?;
     let request = hyper::Request::get(path)
         .header(hyper::header::HOST, address.to_string())
         .header(hyper::header::CONNECTION, "close")
-        .header(hyper::header::AUTHORIZATION, proof.0.clone())
         .body(Empty::<Bytes>::new())
         .map_err(|error| text(&error))?;
     // The connection is driven here, and ends here, also when the wait is over.

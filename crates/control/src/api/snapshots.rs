@@ -120,7 +120,7 @@ pub(super) async fn revert(Call { api, names: [name], body, .. }: Call<VolumeRev
     let done = api.snapshots.revert(&name, &to, force).await?;
     let model = api.meta.model_at(done.revision).await?;
     let (to, kept) = (view(&model, &done.to), view(&model, &done.kept));
-    Ok(RevertedView { volume: views::volume(&model, &done.volume), to, kept }.into())
+    Ok(RevertedView { volume: views::volume(&api.keys, &model, &done.volume), to, kept }.into())
 }
 
 pub(super) async fn clone(Call { api, names: [name], body, .. }: Call<VolumeClone>) -> Answer<VolumeClone> {
@@ -128,7 +128,7 @@ pub(super) async fn clone(Call { api, names: [name], body, .. }: Call<VolumeClon
     let access = shared.map(|shared| if shared { VolumeAccess::Shared } else { VolumeAccess::Exclusive });
     let made = api.snapshots.clone_volume(&name, from.as_deref(), &clone, size_bytes, access).await?;
     let model = api.meta.model_of_volumes().await?;
-    Ok(views::volume(&model, &made).into())
+    Ok(views::volume(&api.keys, &model, &made).into())
 }
 
 pub(super) async fn protect(Call { api, names: [name], body, .. }: Call<VolumeProtect>) -> Answer<VolumeProtect> {
@@ -145,5 +145,5 @@ pub(super) async fn protect(Call { api, names: [name], body, .. }: Call<VolumePr
         }
     };
     let volume = api.snapshots.protect(&name, protection.as_ref()).await?;
-    Ok(views::volume(&*api.meta.model_of_volumes().await?, &volume).into())
+    Ok(views::volume(&api.keys, &*api.meta.model_of_volumes().await?, &volume).into())
 }

@@ -34,7 +34,7 @@ pub(super) async fn layers(api: &Api, model: &Model) -> (BTreeMap<LayerId, u64>,
         let api = api.clone();
         async move { api.statistics.layers().await }
     };
-    let answers = peers::ask_all::<NodeLayers>(api.node, &api.proof, model, own).await;
+    let answers = peers::ask_all::<NodeLayers>(api.node, &api.https, model, own).await;
     let mut layers = BTreeMap::<LayerId, u64>::new();
     let mut missing = Vec::new();
     for (node, answer) in answers {

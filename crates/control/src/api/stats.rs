@@ -37,7 +37,7 @@ pub(super) async fn gather(api: &Api, model: &Model) -> ClusterStats {
         let api = api.clone();
         async move { own_snapshot(&api).await }
     };
-    let answers = peers::ask_all::<NodeStatistics>(api.node, &api.proof, model, own).await;
+    let answers = peers::ask_all::<NodeStatistics>(api.node, &api.https, model, own).await;
     let nodes = answers.into_iter().map(|(node, outcome)| {
         let name = model.nodes.get(&node).map(|node| node.name.clone()).unwrap_or_default();
         match outcome {

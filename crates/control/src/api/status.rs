@@ -4,17 +4,28 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use azekura_api::endpoint::Status;
 use azekura_api::{
-    ClusterStats, ClusterStatus, DeviceState, DeviceView, FailureKind, GroupHealth, GroupSnapshot, IDLE, NodeView,
-    READ_ONLY, Stale,
+    ClusterStats, ClusterStatus, DeviceState, DeviceView, FailureKind, GroupHealth, GroupSnapshot, IDLE, NodeSnapshot,
+    NodeView, READ_ONLY, Stale,
 };
 use azekura_base::{DeviceId, PgId};
 use azekura_model::transitions::volumes::{promised_bytes, usable_capacity_bytes};
-use azekura_model::{GroupRecord, Model, named};
+use azekura_model::{GroupRecord, Model, VolumeRecord, named};
 
 use super::call::{Answer, Call};
 use super::known::{Known, Wanted, known};
 use super::stats::gather;
 use super::{scrub, views};
+
+/// Why a node does not serve encrypted volumes, if there are such.
+fn sealed(model: &Model, node: &str, snapshot: Option<&NodeSnapshot>) -> Option<String> {
+    let missing = &snapshot?.keys_missing;
+    let (_, why) = missing.first_key_value()?;
+    let is_sealed = |volume: &VolumeRecord| volume.key.is_some_and(|key| missing.contains_key(&key.0));
+    let sealed = model.volumes.values().filter(|volume| is_sealed(&volume.record));
+    let names = named(sealed.map(|volume| volume.name.as_str()));
+    (!names.is_empty())
+        .then(|| format!("node {node} does not serve these encrypted volumes, for want of their keys: {names} ({why})"))
+}
 
 /// Layers of nobody's that a note names.
 const FOUND_LAYERS_NAMED_MAX: usize = 8;
@@ -277,6 +288,7 @@ fn problems(
         } else if let Some(problem) = &stats.problem {
             problems.push(format!("node {} can't be asked at {}: {problem}", node.name, node.api_address));
         }
+        problems.extend(sealed(model, &node.name, stats.snapshot.as_ref()));
     }
     for device in devices {
         let name = format!("device {} ({} of node {})", device.id, device.name, device.node_name);

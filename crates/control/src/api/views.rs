@@ -9,6 +9,7 @@ use azekura_model::{AttachmentRecord, ClassRecord, Endpoint, FailureKind, Model,
 
 use super::scrub;
 use super::shown::Shown;
+use crate::data_keys::DataKeys;
 use azekura_plans::placement::place_class;
 
 fn attachment(model: &Model, attachment: &AttachmentRecord) -> AttachmentView {
@@ -24,8 +25,8 @@ fn attachment(model: &Model, attachment: &AttachmentRecord) -> AttachmentView {
     }
 }
 
-/// A volume.
-pub(super) fn volume(model: &Model, volume: &VolumeRecord) -> VolumeView {
+/// A volume; `keys`: those of this node.
+pub(super) fn volume(keys: &DataKeys, model: &Model, volume: &VolumeRecord) -> VolumeView {
     let attachments = model.attachments.get(&volume.id).map(|record| &record.record);
     let groups = model.classes.get(&volume.class).into_iter().flat_map(|class| &class.groups);
     VolumeView {
@@ -43,6 +44,8 @@ pub(super) fn volume(model: &Model, volume: &VolumeRecord) -> VolumeView {
         fence_due: attachments.is_some_and(|record| record.fence_due),
         ack_rule: model.classes.get(&volume.class).map_or(AckRule::All, |class| class.ack_rule.shown()),
         created: volume.created.clone(),
+        encrypted: volume.key.is_some(),
+        key_missing: volume.key.and_then(|key| keys.missing().remove(&key)),
         source: volume.source.clone(),
         snapshots: model.snapshots_of(volume.id).count(),
         protection: volume.protection.as_ref().map(Shown::shown),
@@ -68,6 +71,7 @@ pub(super) fn class(model: &Model, class: &ClassRecord) -> ClassView {
         copies_min: class.copies_min,
         overcommit_ratio: class.overcommit_ratio,
         io_timeout_seconds: class.io_timeout_seconds,
+        encrypt: class.encrypt,
         groups: class.groups.len(),
         volumes: model.volumes.values().filter(|volume| volume.class == class.name).count(),
         created: class.created.clone(),

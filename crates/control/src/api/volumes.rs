@@ -16,26 +16,27 @@ use crate::volumes::{VolumeRequest, create_volume};
 /// Volumes made through another node a moment ago are in it.
 pub(super) async fn list(Call { api, .. }: Call<VolumeList>) -> Answer<VolumeList> {
     let Known { model, stale } = known(&api, Wanted::Volumes).await?;
-    let all = model.volumes.values().map(|volume| views::volume(&model, volume)).collect();
+    let all = model.volumes.values().map(|volume| views::volume(&api.keys, &model, volume)).collect();
     Ok(Reply::as_known(all, stale))
 }
 
 pub(super) async fn show(Call { api, names: [name], .. }: Call<VolumeShow>) -> Answer<VolumeShow> {
     let Known { model, stale } = known(&api, Wanted::Snapshots).await?;
     match model.volumes.get(&name) {
-        Some(volume) => Ok(Reply::as_known(views::volume(&model, volume), stale)),
+        Some(volume) => Ok(Reply::as_known(views::volume(&api.keys, &model, volume), stale)),
         None => Err(MetaError::NotFound { kind: Kind::Volume, name }.into()),
     }
 }
 
 pub(super) async fn create(Call { api, body, .. }: Call<VolumeCreate>) -> Answer<VolumeCreate> {
-    let CreateVolume { name, size_bytes, class, copies, ack_rule, shared } = body;
+    let CreateVolume { name, size_bytes, class, copies, ack_rule, shared, encrypt } = body;
     let access = if shared { VolumeAccess::Shared } else { VolumeAccess::Exclusive };
-    let request = VolumeRequest { name, size_bytes, class, copies, ack_rule: ack_rule.map(Meant::meant), access };
-    let made = create_volume(&api.meta, &request).await?;
+    let ack_rule = ack_rule.map(Meant::meant);
+    let request = VolumeRequest { name, size_bytes, class, copies, ack_rule, access, encrypt };
+    let made = create_volume(&api.meta, &api.keys, &request).await?;
     // The answer tells the class's copies: the model must know the class.
     let model = api.meta.model_of_volumes().await?;
-    Ok(views::volume(&model, &made).into())
+    Ok(views::volume(&api.keys, &model, &made).into())
 }
 
 pub(super) async fn resize(Call { api, names: [name], body, .. }: Call<VolumeResize>) -> Answer<VolumeResize> {
@@ -46,22 +47,22 @@ pub(super) async fn resize(Call { api, names: [name], body, .. }: Call<VolumeRes
         let (volume, kept) = api.snapshots.shrink(&name, size_bytes, force).await?;
         let model = api.meta.model_of_snapshots().await?;
         let kept = Some(snapshots::view(&model, &kept));
-        return Ok(ResizedView { volume: views::volume(&model, &volume), kept }.into());
+        return Ok(ResizedView { volume: views::volume(&api.keys, &model, &volume), kept }.into());
     }
     let grown = api.meta.resize_volume(&name, size_bytes).await?;
-    Ok(ResizedView { volume: views::volume(&api.meta.model(), &grown), kept: None }.into())
+    Ok(ResizedView { volume: views::volume(&api.keys, &api.meta.model(), &grown), kept: None }.into())
 }
 
 pub(super) async fn attach(Call { api, names: [name], body, .. }: Call<VolumeAttach>) -> Answer<VolumeAttach> {
     let AttachVolume { node, shared, force } = body;
     let changed = api.attacher.attach_by_name(&name, &node, shared, force).await?;
-    Ok(views::volume(&*api.meta.model_at(changed.revision).await?, &changed.volume).into())
+    Ok(views::volume(&api.keys, &*api.meta.model_at(changed.revision).await?, &changed.volume).into())
 }
 
 pub(super) async fn detach(Call { api, names: [name], body, .. }: Call<VolumeDetach>) -> Answer<VolumeDetach> {
     let DetachVolume { node } = body;
     let changed = api.attacher.detach(&name, node.as_deref()).await?;
-    Ok(views::volume(&*api.meta.model_at(changed.revision).await?, &changed.volume).into())
+    Ok(views::volume(&api.keys, &*api.meta.model_at(changed.revision).await?, &changed.volume).into())
 }
 
 pub(super) async fn delete(Call { api, names: [name], query, .. }: Call<VolumeDelete>) -> Answer<VolumeDelete> {

@@ -5,18 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use azekura_api::{DeviceSnapshot, GroupSnapshot, LayerUse, NodeSnapshot};
-use azekura_base::{DeviceId, Generation, IoStatus, LayerId, NodeId, PgId, Secret, Shard, VolumeId};
+use azekura_base::{DeviceId, Generation, IoStatus, LayerId, NodeId, PgId, Shard, VolumeId};
 use azekura_control::attachments::Later;
 use azekura_control::layers::{CompareLayers, Differences, DifferingBlocks, MeasureLayer, Measured, NotTold};
-use azekura_control::{Attacher, Control, DataPlane, Doors, NodeStatistics};
+use azekura_control::{Attacher, Control, DataPlane, Doors, NodeStatistics, Secrets};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::{DeviceSpec, LeaseHold, NodeSpec};
 use azekura_meta::server::EmbeddedServer;
-use azekura_model::Endpoint;
+use azekura_model::{Endpoint, SettingsRecord};
+use azekura_transport::NodeKey;
 use tempfile::TempDir;
 
 pub const GIB: u64 = 1 << 30;
@@ -110,6 +111,21 @@ impl DataPlane for Obliging {
     }
 }
 
+/// A node's secrets, in memory.
+#[derive(Debug, Default)]
+pub struct Kept(pub Mutex<BTreeMap<String, String>>);
+
+impl Secrets for Kept {
+    fn read(&self, name: &str) -> std::io::Result<Option<String>> {
+        Ok(self.0.lock().unwrap().get(name).cloned())
+    }
+
+    fn write(&self, name: &str, text: &str) -> std::io::Result<()> {
+        self.0.lock().unwrap().insert(name.to_owned(), text.to_owned());
+        Ok(())
+    }
+}
+
 pub struct Node {
     pub api: SocketAddr,
     pub meta: MetaClient,
@@ -117,7 +133,8 @@ pub struct Node {
     pub alive: LeaseHold,
     pub answers: Arc<AtomicBool>,
     /// By which other nodes know it.
-    pub secret: Secret,
+    pub key: Arc<NodeKey>,
+    pub secrets: Arc<Kept>,
     /// Its own socket, in a folder that goes with it.
     pub local: PathBuf,
     pub folder: TempDir,
@@ -125,8 +142,9 @@ pub struct Node {
 
 pub async fn start_node(server: &EmbeddedServer, name: &str) -> Node {
     let meta = MetaClient::connect(vec![format!("http://{}", server.address())]).await.unwrap();
+    meta.ensure_cluster("test", SettingsRecord::default(), None).await.unwrap();
     let port = azekura_control::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
-    let secret = azekura_control::draw_secret().unwrap();
+    let (key, secrets) = (Arc::new(NodeKey::generate().unwrap()), Arc::new(Kept::default()));
     let folder = tempfile::tempdir().unwrap();
     let local = folder.path().join("api.sock");
     let door = azekura_control::bind_local(&local).unwrap();
@@ -140,8 +158,8 @@ pub async fn start_node(server: &EmbeddedServer, name: &str) -> Node {
         site: String::new(),
         rack: String::new(),
         shards: std::num::NonZeroU8::MIN,
-        key: azekura_base::PeerKey::unproved(name),
-        api_secret: Some(azekura_control::hash_of(&secret)),
+        key: key.name().unwrap(),
+        api_tls: true,
     };
     let node = meta.register_node(&this).await.unwrap().id;
     let (uuid, shard, name) = (name.to_owned(), Shard(0), "device-0".to_owned());
@@ -150,12 +168,9 @@ pub async fn start_node(server: &EmbeddedServer, name: &str) -> Node {
     let answers = Arc::new(AtomicBool::new(true));
     let statistics = Obedient { meta: meta.clone(), device, answers: Arc::clone(&answers) };
     let attacher = Attacher::new(meta.clone(), Arc::new(Obliging));
-    let control = azekura_control::start(
-        Doors { port, local: Some(door), names: vec!["Node.example".to_owned()], secret: secret.clone() },
-        meta.clone(),
-        node,
-        Arc::new(statistics),
-        attacher,
-    );
-    Node { api: this.api_address, alive: meta.keep_alive(node), meta, control, answers, secret, local, folder }
+    let names = vec!["Node.example".to_owned()];
+    let doors = Doors::new(port, Some(door), names, Arc::clone(&key), Arc::clone(&secrets) as _).unwrap();
+    let keys = azekura_control::DataKeys::new(None);
+    let control = azekura_control::start(doors, meta.clone(), node, Arc::new(statistics), attacher, keys);
+    Node { api: this.api_address, alive: meta.keep_alive(node), meta, control, answers, key, secrets, local, folder }
 }

@@ -30,9 +30,33 @@ impl<K: Copy + Ord> Frontend<K> {
         self.effects.extend(late.map(|conn| Effect::Close(conn, Close::AtOnce)));
     }
 
-    /// Closes connections to what has ended.
+    /// Closes connections to what has ended, and those whose clients give no sign of life.
     pub fn settle(&mut self, cx: &mut Context<'_, K>) {
         self.close_ended(&*cx.backend);
+        while let Some(conn) = self.patience.due(cx.now) {
+            let Some(client) = cx.clients.client(conn).filter(|client| !client.has_ended) else { continue };
+            if client.protocol().was_heard() {
+                continue;
+            }
+            (client.has_ended, client.ready) = (true, None);
+            self.turns.gone(conn);
+            self.effects.push_back(Effect::Close(conn, Close::AtOnce));
+            let what = "closing a client's connection: it has been silent for longer than it had said that it would be";
+            self.notice(Notice::Lifeless, cx.now, what);
+        }
+    }
+
+    /// Lets protocols look at volumes that have another size by now.
+    pub(super) fn tell_of_sizes(&mut self, cx: &mut Context<'_, K>) {
+        let known = cx.backend.volumes();
+        let mut changed = Vec::new();
+        for (conn, view) in &mut self.opened {
+            if let Some(now) = known.get(&view.name).filter(|now| now.id == view.id && now.size != view.size) {
+                *view = now.clone();
+                changed.push(*conn);
+            }
+        }
+        changed.into_iter().for_each(|conn| self.pump(conn, cx));
     }
 
     /// Closes the connections of attachments that have ended.

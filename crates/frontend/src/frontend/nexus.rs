@@ -3,12 +3,14 @@
 use super::{Context, Frontend, Notice};
 use crate::effect::{Close, Effect};
 use crate::members::Wish;
-use crate::nexuses::{News, Nexus, Word};
+use crate::nexuses::{News, Word};
 use crate::protocol::StreamProtocol;
 use std::time::Duration;
 
 impl<K: Copy + Ord> Frontend<K> {
-    pub(super) fn want_nexus(&mut self, conn: K, nexus: Nexus, export: &str, cx: &mut Context<'_, K>) {
+    /// A connection has to be let in beside others, which is asked for by this. False: nothing more is to be taken from
+    /// it for now.
+    pub(super) fn want_nexus(&mut self, conn: K, news: News, export: &str, cx: &mut Context<'_, K>) -> bool {
         self.doors.answering(conn);
         // While it waits it is a user of the volume: that is not given back in between.
         if let Some(volume) = cx.backend.volumes().get(export).filter(|volume| !volume.read_only)
@@ -17,8 +19,18 @@ impl<K: Copy + Ord> Frontend<K> {
             self.effects.push_back(Effect::Attach(export.to_owned()));
         }
         if let Wish::New(number) = self.members.wanted(conn) {
-            self.effects.push_back(Effect::Nexus(number, News::Wants { nexus, unit: export.into() }));
+            self.effects.push_back(Effect::Nexus(number, news));
         }
+        false
+    }
+
+    /// A connection says something that concerns others; where there are none, it has its answer.
+    pub(super) fn say_as_member(&mut self, conn: K, news: News, token: u64, cx: &mut Context<'_, K>) -> bool {
+        match self.members.number(conn) {
+            Some(number) => self.effects.push_back(Effect::Nexus(number, news)),
+            None => cx.clients.client(conn).into_iter().for_each(|client| client.protocol().swept(token)),
+        }
+        true
     }
 
     /// The process says something of a connection of this shard.
@@ -26,7 +38,12 @@ impl<K: Copy + Ord> Frontend<K> {
         let number = word.member().number;
         match word {
             Word::Begin(_) => self.nexus_begins(number, cx),
-            Word::End(_) => self.nexus_ends(number, cx),
+            Word::End(_) => {
+                if self.nexus_ends(number, cx) {
+                    self.say_succeeded(cx.now);
+                }
+            }
+            Word::Leave(_) => drop(self.nexus_ends(number, cx)),
             Word::Sweep(_, sweep, why) => {
                 if let Some(conn) = self.members.conn(number) {
                     self.members.sweep(conn);
@@ -52,15 +69,15 @@ impl<K: Copy + Ord> Frontend<K> {
         }
     }
 
-    /// Another connection takes the place of the member of this number, which is closed. Nothing of it begins any more.
-    fn nexus_ends(&mut self, number: u64, cx: &mut Context<'_, K>) {
-        let Some(conn) = self.members.conn(number) else { return };
+    /// The connection of the member of this number is closed. Nothing of it begins any more. False when it is gone.
+    fn nexus_ends(&mut self, number: u64, cx: &mut Context<'_, K>) -> bool {
+        let Some(conn) = self.members.conn(number) else { return false };
         self.turns.gone(conn);
         if let Some(client) = cx.clients.client(conn) {
             (client.has_ended, client.ready) = (true, None);
         }
         self.effects.push_back(Effect::Close(conn, Close::AtOnce));
-        self.say_succeeded(cx.now);
+        true
     }
 
     /// Hosts with the same name end each other again and again, which people should know.

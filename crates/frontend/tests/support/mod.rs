@@ -6,7 +6,7 @@ use azekura_frontend::{
     Client, ClientLimits, Clients, Context, Effect, Event, Exports, Frontend, Opening, Protocol, Request,
     StreamProtocol, Tag,
 };
-use azekura_gateway::{Backend, Op, Outcome, Piece, VolumeView};
+use azekura_gateway::{Backend, Keyring, Op, Outcome, Piece, VolumeView};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -150,6 +150,7 @@ impl StreamProtocol for Lines {
 #[derive(Default)]
 pub struct Volumes {
     pub all: BTreeMap<String, Arc<VolumeView>>,
+    pub keys: Keyring,
     pub revision: u64,
     /// Volumes that take no more requests.
     pub stuck: BTreeSet<String>,
@@ -170,12 +171,17 @@ impl Volumes {
             io_timeout: None,
             groups: Arc::from([]),
             group_offset: 0,
+            key: None,
         };
         self.all.insert(name.to_owned(), Arc::new(view));
     }
 }
 
 impl Backend for Volumes {
+    fn keys(&self) -> &Keyring {
+        &self.keys
+    }
+
     fn volumes(&self) -> &BTreeMap<String, Arc<VolumeView>> {
         &self.all
     }

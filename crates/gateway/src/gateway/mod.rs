@@ -11,6 +11,7 @@ mod peers;
 mod sending;
 
 use crate::STATUS_CHUNKS_MAX;
+use crate::ciphers::Cipher;
 use crate::cut::{self, Part};
 use crate::directory::Directory;
 use crate::operations::{OpId, Operations};
@@ -21,6 +22,7 @@ use crate::statistics::VolumeStatistics;
 use crate::uses::Uses;
 use crate::view::{GroupView, VolumeView};
 use azekura_base::{Body, CHUNK_SIZE, Endpoint, Generation, IoStatus, PgId, SessionId, VolumeId};
+use azekura_cipher::Keyring;
 use azekura_wire::Message;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -67,11 +69,11 @@ pub enum Effect {
 /// # What it costs
 ///
 /// A checksum of what is written, and of what is read unless it comes from a shard of this process that is reached
-/// without a connection. Payloads are not copied; only the edges of zeros that are no whole blocks are made anew. A
-/// request has a place in one slab, a part of a read one in another; a part of a write is found by group and number.
-/// What is under way is bounded by [`crate::IN_FLIGHT_BYTES_MAX`] and the little that each volume has for itself. All
-/// parts are looked at when the configuration or a connection changes, twice a second, and every
-/// [`crate::RETRY_INTERVAL`] while parts wait.
+/// without a connection. Payloads are not copied, but for those of encrypted volumes, whose copy is the cipher's; only
+/// the edges of zeros that are no whole blocks are made anew. A request has a place in one slab, a part of a read one
+/// in another; a part of a write is found by group and number. What is under way is bounded by
+/// [`crate::IN_FLIGHT_BYTES_MAX`] and the little that each volume has for itself. All parts are looked at when the
+/// configuration or a connection changes, twice a second, and every [`crate::RETRY_INTERVAL`] while parts wait.
 pub struct Gateway {
     session: SessionId,
     directory: Directory,
@@ -79,6 +81,7 @@ pub struct Gateway {
     parts: Parts,
     room: Room,
     uses: Uses,
+    keys: Arc<Keyring>,
     /// When parts that wait to be sent are tried next, if not before.
     next_retry: Duration,
     /// When it is looked next for parts that have waited for too long, or are without an answer.
@@ -100,6 +103,7 @@ impl Gateway {
             parts: Parts::default(),
             room: Room::default(),
             uses: Uses::default(),
+            keys: Arc::default(),
             next_retry: Duration::ZERO,
             next_look: Duration::ZERO,
             asked_again: 0,
@@ -117,6 +121,17 @@ impl Gateway {
         let primary_before = |pg| before.get(&pg).map(|group| group.primary);
         self.parts.another_chance(self.now, |pg| self.directory.primary(pg) != primary_before(pg));
         self.resend(|_| true);
+    }
+
+    /// The keys of encrypted volumes that the node has from now on. What is under way goes on with those that it had.
+    pub fn set_keys(&mut self, keys: Arc<Keyring>) {
+        self.keys = keys;
+    }
+
+    /// The keys of encrypted volumes that the node has, or why not.
+    #[must_use]
+    pub fn keys(&self) -> &Keyring {
+        &self.keys
     }
 
     /// The volumes by name.
@@ -175,19 +190,19 @@ impl Gateway {
             Op::Write { offset, bytes } => (*offset, bytes.len() as u64, true),
             Op::Flush => (0, 0, false),
         };
-        let refusal = if offset.checked_add(len).is_none_or(|end| end > volume.size) {
-            Some(IoStatus::Invalid)
-        } else if writes && volume.read_only {
-            Some(IoStatus::ReadOnly)
-        } else {
-            None
-        };
-        if let Some(status) = refusal {
-            self.effects.push_back(Effect::Complete(token, Outcome::Failed(status)));
-            return;
+        let refused = |status| Effect::Complete(token, Outcome::Failed(status));
+        let moves_bytes = matches!(op, Op::Read { .. } | Op::Write { .. } | Op::Zero { .. });
+        // What moves no bytes needs no key. Whoever has opened the volume had the key.
+        let cipher = if moves_bytes { Cipher::of(&volume, &self.keys) } else { Some(Cipher::Plain) };
+        let Some(cipher) = cipher else { return self.effects.push_back(refused(IoStatus::Io)) };
+        if offset.checked_add(len).is_none_or(|end| end > volume.size) || !cipher.allows(offset, len) {
+            return self.effects.push_back(refused(IoStatus::Invalid));
+        }
+        if writes && volume.read_only {
+            return self.effects.push_back(refused(IoStatus::ReadOnly));
         }
         self.uses.note(volume.id, now);
-        let id = self.operations.begin(token, (&op, len), (volume.id, attachment), now);
+        let id = self.operations.begin(token, (&op, len), (volume.id, attachment), &cipher, now);
         let mut start = |part, ask| self.start(id, (volume.as_ref(), attachment), part, ask);
         match op {
             Op::Flush => {}
@@ -199,15 +214,16 @@ impl Gateway {
             Op::Write { offset, bytes } => {
                 let mut at = 0;
                 for part in cut::chunks(offset, bytes.len() as u64) {
-                    let body = cut::data_body(part, bytes.slice(at..at + part.len as usize));
+                    let body = cut::data_body(part, bytes.slice(at..at + part.len as usize), &cipher);
                     at += part.len as usize;
                     start(part, Ask::Write(body));
                 }
             }
             Op::Zero { offset, len } => {
                 for (part, whole) in cut::chunks(offset, len).flat_map(cut::zeros) {
-                    let body =
-                        if whole { Body::Zero } else { cut::data_body(part, Bytes::from(vec![0; part.len as usize])) };
+                    // Zeros stay zeros, also beside what is encrypted.
+                    let zeros = || Bytes::from(vec![0; part.len as usize]);
+                    let body = if whole { Body::Zero } else { cut::data_body(part, zeros(), &Cipher::Plain) };
                     start(part, Ask::Write(body));
                 }
             }

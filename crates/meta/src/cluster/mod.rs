@@ -14,6 +14,7 @@ use crate::client::EtcdClient;
 
 mod alive;
 mod attachments;
+mod authorities;
 mod classes;
 mod cuts;
 mod devices;

@@ -32,6 +32,8 @@ pub struct ClassSpec {
     pub overcommit_ratio: f64,
     /// Seconds that a request waits for a group which does not serve it, 1 to 86,400; `None`: for ever.
     pub io_timeout_seconds: Option<u64>,
+    /// Its new volumes are encrypted, each with a key of its own.
+    pub encrypt: bool,
 }
 
 impl ClassSpec {
@@ -46,6 +48,7 @@ impl ClassSpec {
             copies_min: 1,
             overcommit_ratio: DEFAULT_OVERCOMMIT_RATIO,
             io_timeout_seconds: Some(IO_TIMEOUT_DEFAULT_SECONDS),
+            encrypt: false,
         }
     }
 
@@ -82,6 +85,7 @@ impl ClassSpec {
             copies_min: self.copies_min,
             overcommit_ratio: self.overcommit_ratio,
             io_timeout_seconds: self.io_timeout_seconds,
+            encrypt: self.encrypt,
             groups: Vec::new(),
             plan: None,
             deleted: false,

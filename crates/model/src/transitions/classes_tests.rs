@@ -94,7 +94,13 @@ fn a_class_that_gets_a_volume_meanwhile_stays() {
     let mut memory = cluster();
     create(&mut memory, &ClassSpec::new("d", 1), "").unwrap();
     let deleting = txn_of(begin_class_deletion(&Records::known(memory.model()), "d"));
-    let spec = VolumeSpec { name: "w".into(), size_bytes: 4096, class: "c".into(), access: VolumeAccess::Exclusive };
+    let spec = VolumeSpec {
+        name: "w".into(),
+        size_bytes: 4096,
+        class: "c".into(),
+        access: VolumeAccess::Exclusive,
+        key: None,
+    };
     run(&mut memory, |records| create_volume(records, &spec, "w", "")).unwrap();
     assert_eq!(memory.run(&deleting), None, "whichever class the volume is of: a look at the model tells");
     // Who finishes a deletion does not end a class that somebody has made anew.

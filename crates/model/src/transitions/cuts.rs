@@ -119,7 +119,8 @@ pub fn begin_cut(
             txn = txn.when_as(&snapshot.0).when_as(&layer.0).put(&layer.0.key, &layer.1);
         }
         record.cut = Some(CutRecord { id: id.to_owned(), next, node, seconds: now.0, nanos: now.1 });
-        let layer = LayerRecord::new(next, record.id, Some(parent), LayerState::Next, &record.class);
+        let layer =
+            LayerRecord::new(next, record.id, Some(parent), LayerState::Next, &record.class).with_key(record.key);
         let layer_key = Key::Layer(next).to_string();
         txn = txn.when_as(&found).when_absent(&layer_key).put(&found.key, &record).put(&layer_key, &layer);
         begun.push((cut.clone(), record));

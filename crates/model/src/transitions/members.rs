@@ -4,14 +4,14 @@
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
 
-use azekura_base::{DeviceId, NodeId, PeerKey, SecretHash, Shard};
+use azekura_base::{DeviceId, NodeId, PeerKey, Shard};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::volumes::check_name;
 use crate::{
-    AckRule, DeviceRecord, DeviceState, Endpoint, FailureKind, GroupRecord, Key, Kind, MetaError, Model, NodeRecord,
-    Outcome, Records, Step, Txn, Unknown,
+    AckRule, DeviceRecord, DeviceState, ENCRYPTION, Endpoint, FailureKind, GroupRecord, Key, Kind, MetaError, Model,
+    NodeRecord, Outcome, Records, Step, Txn, Unknown,
 };
 
 /// What a node says about itself.
@@ -37,8 +37,8 @@ pub struct NodeSpec {
     pub shards: NonZeroU8,
     /// The key that it proves.
     pub key: PeerKey,
-    /// Of the secret by which other nodes' APIs know it.
-    pub api_secret: Option<SecretHash>,
+    /// Its REST API speaks HTTPS, too, and knows other nodes by their keys there.
+    pub api_tls: bool,
 }
 
 /// What a node says about one of its devices.
@@ -208,7 +208,8 @@ pub fn register_node(records: &Records<'_>, spec: &NodeSpec) -> Outcome<NodeReco
         incarnation: spec.incarnation,
         shards: spec.shards,
         keys: Some(vec![spec.key]),
-        api_secret: spec.api_secret,
+        api_tls: spec.api_tls,
+        understands: [ENCRYPTION.to_owned()].into(),
         removed: false,
         unknown: Unknown::default(),
     };

@@ -19,7 +19,7 @@ pub(in crate::transitions) fn node(uuid: &str, name: &str) -> NodeSpec {
         incarnation: 1,
         shards: NonZeroU8::MIN,
         key: PeerKey::unproved(uuid),
-        api_secret: None,
+        api_tls: false,
     }
 }
 

@@ -6,9 +6,11 @@
 
 pub mod alive;
 pub mod attachments;
+pub mod authorities;
 pub mod classes;
 pub mod counters;
 pub mod cuts;
+mod data_keys;
 pub mod devices;
 pub mod grants;
 pub mod groups;
@@ -24,5 +26,7 @@ pub mod settings;
 pub mod snapshots;
 pub mod volumes;
 
+#[cfg(test)]
+mod data_keys_tests;
 #[cfg(test)]
 mod tests;

@@ -48,9 +48,9 @@ fn check_keys(records: &Records<'_>, registered: i64, transport: Transport) -> R
 }
 
 /// A node of an older version asks nobody for grants, and shows none: it would be a hole, and hear nothing from others.
-fn check_secrets(records: &Records<'_>, registered: i64) -> Result<(), Halt> {
+fn check_https(records: &Records<'_>, registered: i64) -> Result<(), Halt> {
     let model = records.model(registered)?;
-    let without = model.nodes.values().filter(|node| node.api_secret.is_none() && !node.removed);
+    let without = model.nodes.values().filter(|node| !node.api_tls && !node.removed);
     let names: Vec<&str> = without.map(|node| node.name.as_str()).collect();
     if names.is_empty() {
         return Ok(());
@@ -84,7 +84,7 @@ pub fn change_settings(records: &Records<'_>, change: SettingsChange) -> Outcome
         check_keys(records, counter.mod_revision(), transport)?;
     }
     if change.api_access == Some(ApiAccess::Grants) {
-        check_secrets(records, counter.mod_revision())?;
+        check_https(records, counter.mod_revision())?;
     }
     let before: Option<SettingsRecord> = found.record()?;
     let mut settings = before.clone().unwrap_or_default();
@@ -112,7 +112,7 @@ mod tests {
     use super::super::members::tests::{node, start};
     use super::super::tests::{run, txn_of};
     use super::*;
-    use crate::{Memory, NodeRecord, SecretHash};
+    use crate::{Memory, NodeRecord};
     use azekura_base::NodeId;
 
     #[test]
@@ -188,7 +188,7 @@ mod tests {
             let change = SettingsChange { api_access: Some(api_access), ..SettingsChange::default() };
             run(memory, |records| change_settings(records, change))
         };
-        let knows = |name| NodeSpec { api_secret: Some(SecretHash([1; 32])), ..node(name, name) };
+        let knows = |name| NodeSpec { api_tls: true, ..node(name, name) };
         start(&mut memory, &knows("n1")).unwrap();
         start(&mut memory, &node("n2", "n2")).unwrap();
         let refused = set(&mut memory, ApiAccess::Grants).unwrap_err().to_string();

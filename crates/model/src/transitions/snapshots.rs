@@ -3,7 +3,9 @@
 use azekura_base::{LayerId, VolumeId};
 
 use super::cuts::{find_snapshot, note_snapshots};
+use super::data_keys::forget_key;
 use super::volumes::{check_name, check_overcommit, check_size, missing};
+use crate::data_keys::KeyUser;
 use crate::{
     Key, Kind, LayerRecord, LayerState, MetaError, Outcome, ProtectionRecord, Records, SnapshotRecord, Step, Txn,
     Unknown, VolumeAccess, VolumeRecord,
@@ -37,6 +39,7 @@ pub fn delete_snapshot(records: &Records<'_>, volume: VolumeId, name: &str) -> O
     if let Some(mut record) = layer.record::<LayerRecord>()? {
         record.state = LayerState::Hidden;
         txn = txn.when_as(&layer).put(&layer.key, &record);
+        txn = forget_key(records, txn, record.key, KeyUser::Snapshot(volume, name))?;
     }
     Ok(Step::Run(note_snapshots(txn), true))
 }
@@ -82,9 +85,12 @@ pub fn clone_snapshot(records: &Records<'_>, spec: &CloneSpec, uuid: &str, creat
         cut: None,
         protection: None,
         source: Some(format!("{}@{}", from.name, spec.snapshot)),
+        // Its blocks are the snapshot's.
+        key: below.1.key,
         unknown: Unknown::default(),
     };
     let head = LayerRecord::new(layer, record.id, Some(snapshot.1.layer), LayerState::Head, &from.class);
+    let head = head.with_key(record.key);
     let head_key = Key::Layer(layer).to_string();
     let txn = Txn::new()
         .when_absent(&made.key)

@@ -28,7 +28,13 @@ pub(super) fn cluster() -> Memory {
         txn = txn.put(&Key::Device(DeviceId(id)).to_string(), &device);
     }
     memory.run(&txn.put(&Key::Group(PgId(1)).to_string(), &new.into_record(PgId(1), "c", 0))).unwrap();
-    let spec = VolumeSpec { name: "v".into(), size_bytes: 8192, class: "c".into(), access: VolumeAccess::Exclusive };
+    let spec = VolumeSpec {
+        name: "v".into(),
+        size_bytes: 8192,
+        class: "c".into(),
+        access: VolumeAccess::Exclusive,
+        key: None,
+    };
     run(&mut memory, |records| create_volume(records, &spec, "u", "")).unwrap();
     assert!(memory.model().problems.is_empty(), "{:?}", memory.model().problems);
     memory

@@ -2,9 +2,11 @@
 
 use azekura_base::{BLOCK_SIZE, LayerId, VOLUME_SIZE_MAX, VolumeId};
 
+use super::data_keys;
+use crate::data_keys::KeyUser;
 use crate::{
-    AttachmentsRecord, ClassRecord, Key, Kind, LayerRecord, LayerState, MetaError, Model, Outcome, Records, Step, Txn,
-    Unknown, VolumeAccess, VolumeRecord,
+    AttachmentsRecord, ClassRecord, DataKeyRecord, Key, Kind, LayerRecord, LayerState, MetaError, Model, Outcome,
+    Records, Step, Txn, Unknown, VolumeAccess, VolumeRecord,
 };
 
 /// Longest name.
@@ -20,7 +22,7 @@ pub struct VolumeDeletion {
 }
 
 /// A volume to make.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct VolumeSpec {
     /// Its unique name.
     pub name: String,
@@ -30,6 +32,8 @@ pub struct VolumeSpec {
     pub class: String,
     /// How many may use it at once.
     pub access: VolumeAccess,
+    /// Its data key, where it is to be encrypted: a new one.
+    pub key: Option<DataKeyRecord>,
 }
 
 impl VolumeSpec {
@@ -150,11 +154,12 @@ pub fn create_volume(records: &Records<'_>, spec: &VolumeSpec, uuid: &str, creat
         cut: None,
         protection: None,
         source: None,
+        key: spec.key.as_ref().map(|key| key.id),
         unknown: Unknown::default(),
     };
-    let head = LayerRecord::new(LayerId(layer), record.id, None, LayerState::Head, &spec.class);
+    let head = LayerRecord::new(LayerId(layer), record.id, None, LayerState::Head, &spec.class).with_key(record.key);
     let head_key = Key::Layer(head.id).to_string();
-    let txn = Txn::new()
+    let txn = data_keys::make_key(records, spec.key.as_ref())?
         .when_absent(&volume.key)
         .when_absent(&head_key)
         .when_as(&class)
@@ -206,6 +211,7 @@ pub fn delete_volume(records: &Records<'_>, name: &str, wanted: VolumeId, deleti
         layer.state = LayerState::Deleted;
         txn = txn.when_as(&head).put(&head.key, &layer);
     }
+    let txn = data_keys::forget_key(records, txn, record.key, KeyUser::Volume(wanted))?;
     Ok(Step::Run(txn, ()))
 }
 

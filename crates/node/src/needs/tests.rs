@@ -50,6 +50,7 @@ fn with_volume(mut view: ClusterView, name: &str, chunks: usize) -> ClusterView 
         io_timeout: None,
         groups: view.groups.keys().copied().collect(),
         group_offset: 0,
+        key: None,
     };
     view.volumes.insert(name.to_owned(), Arc::new(volume));
     view

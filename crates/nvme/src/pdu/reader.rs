@@ -96,19 +96,19 @@ impl Reader {
     /// # Errors
     /// When the connection has to end; the same again when asked again.
     pub fn next(&mut self, inbox: &mut Inbox) -> Result<Option<Received>, Terminate> {
-        self.next_if(inbox, &mut |_| Ok(Taking::Take))
+        self.next_if(inbox, &mut |_, _| Ok(Taking::Take))
     }
 
-    /// As [`Reader::next`], where `taking` says what is done with the data of a PDU that has some, or what is wrong
-    /// with its header: [`Transfers`](super::transfers::Transfers) know. `None` also when it has to wait. `taking` may
-    /// be asked about a PDU more than once, until it says that data is taken or skipped.
+    /// As [`Reader::next`], where `taking` says what is done with the data of a PDU, of which it has so many bytes, or
+    /// what is wrong with its header: [`Transfers`](super::transfers::Transfers) know. `None` also when it has to wait.
+    /// `taking` may be asked about a PDU more than once, until it says that data is taken or skipped.
     ///
     /// # Errors
     /// When the connection has to end; the same again when asked again.
     pub fn next_if(
         &mut self,
         inbox: &mut Inbox,
-        taking: &mut dyn FnMut(&Pdu) -> Result<Taking, Fatal>,
+        taking: &mut dyn FnMut(&Pdu, usize) -> Result<Taking, Fatal>,
     ) -> Result<Option<Received>, Terminate> {
         loop {
             match &mut self.stage {
@@ -118,7 +118,7 @@ impl Reader {
                     let taken = if kind.is_bare() || layout.data == 0 {
                         Taking::Take
                     } else {
-                        taking(&pdu).map_err(|fatal| refuse(inbox, fatal, kind.header_size()))?
+                        taking(&pdu, layout.data).map_err(|fatal| refuse(inbox, fatal, kind.header_size()))?
                     };
                     self.stage = match taken {
                         Taking::Take => Stage::Data(pdu, layout),

@@ -1,6 +1,8 @@
 //! Streams of PDUs, cut into pieces.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod host;
+
 use azekura_base::{Inbox, Outbox};
 use azekura_nvme::pdu::reader::{Reader, Received, Side};
 use azekura_nvme::pdu::writer::put;

@@ -8,6 +8,7 @@ use crate::disk::seen::Memory;
 use crate::driver::commands::{Command, ReadyDevice};
 use crate::driver::messages::Handles;
 use azekura_base::{DeviceId, LayerId, Shard};
+use azekura_control::{DataKeys, KEYS_RETRY};
 use azekura_meta::MetaClient;
 use azekura_model::{MetaError, Model};
 use azekura_node::{ClusterView, Views};
@@ -32,19 +33,21 @@ pub(crate) struct Following {
     /// The same, told when the data plane has the devices.
     known_sender: watch::Sender<Parents>,
     notes: Vec<Note>,
+    keys: DataKeys,
     stop_initialising: Arc<AtomicBool>,
 }
 
 impl Following {
     /// Follows for a data plane that has no devices yet.
     pub(crate) fn new(
-        client: MetaClient,
+        client: &MetaClient,
         shards: Handles,
         memory: Memory,
-        stop_initialising: Arc<AtomicBool>,
+        keys: DataKeys,
+        stop_initialising: &Arc<AtomicBool>,
     ) -> Following {
         Following {
-            client,
+            client: client.clone(),
             shards,
             memory,
             views: Views::default(),
@@ -53,7 +56,8 @@ impl Following {
             known: Parents::new(),
             known_sender: watch::Sender::new(Parents::new()),
             notes: Vec::new(),
-            stop_initialising,
+            keys,
+            stop_initialising: Arc::clone(stop_initialising),
         }
     }
 
@@ -99,6 +103,8 @@ impl Following {
                 changed = models.changed() => if changed.is_err() {
                     return MetaError::Interrupted { reason: "the configuration is not followed any more".to_owned() };
                 },
+                // Whoever has them may be there by now.
+                () = tokio::time::sleep(KEYS_RETRY), if self.keys.any_missing() => {}
                 Some(device) = late.recv() => {
                     // The data plane is to know of the layers on the device before it opens the store.
                     self.known.extend(device.parents.iter().copied());
@@ -113,6 +119,10 @@ impl Following {
 
     async fn pass_on(&mut self, model: &Arc<Model>) -> Result<(), MetaError> {
         self.memory.follow(&self.client, model).await?;
+        // No volume is known before it is known whether its key is there.
+        if let Some(keys) = self.keys.follow(model).await {
+            self.shards.all().for_each(|shard| shard.send(Command::Keys(Arc::clone(&keys))));
+        }
         let mut view = self.views.of(model);
         if model.cluster.as_ref().is_some_and(|cluster| cluster.restored.is_some()) {
             // What a device holds of layers that the restored configuration does not know lies on others all the same.

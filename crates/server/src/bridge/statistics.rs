@@ -7,7 +7,7 @@ use azekura_api::{
     ResyncSnapshot, ScrubSnapshot, VolumeSnapshot,
 };
 use azekura_base::DeviceId;
-use azekura_control::NodeStatistics;
+use azekura_control::{DataKeys, NodeStatistics};
 use azekura_gateway::{Counters, LATENCY_BUCKETS};
 use azekura_node::{GroupReport, Node, ThrottleReport};
 use azekura_replica::{GroupState, ResyncProgress, ScrubKind, ScrubReport};
@@ -35,6 +35,8 @@ pub struct Statistics {
     pub name: String,
     /// Devices that are out of service.
     pub failures: Failures,
+    /// The keys of encrypted volumes.
+    pub keys: DataKeys,
     /// When the process started.
     pub started: Instant,
 }
@@ -47,6 +49,7 @@ impl NodeStatistics for Statistics {
             (snapshot.memory_bytes, snapshot.cpu_seconds) = (memory_bytes(), cpu_seconds());
             snapshot.devices.sort_unstable_by_key(|device| device.id);
             snapshot.groups.sort_unstable_by_key(|group| (group.id, group.device));
+            snapshot.keys_missing = self.keys.missing().into_iter().map(|(id, why)| (id.0, why)).collect();
             snapshot.name.clone_from(&self.name);
             snapshot.uptime_seconds = self.started.elapsed().as_secs_f64();
             let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,13 +1,14 @@
 //! The node's key, `identity/node.key` in its data folder: PKCS#8 in DER, mode 0600. Who has it is the node
-//! (docs/decisions/0037-who-may.md).
+//! (docs/decisions/0037-who-may.md). Beside it lie the secrets that nodes share ([`IdentityFolder`]).
 
 use crate::disk::files::{replace_secret, sync_folder};
 use anyhow::{Context, Result, anyhow};
+use azekura_control::Secrets;
 use azekura_transport::NodeKey;
 use std::fs::{DirBuilder, Permissions, set_permissions};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The key that a data folder has; makes one when there is none.
 ///
@@ -43,6 +44,32 @@ fn make(data: &Path, folder: &Path, path: &Path) -> Result<NodeKey> {
     replace_secret(path, &key.to_pkcs8())?;
     sync_folder(data)?;
     Ok(key)
+}
+
+/// The folder with the node's key, for the control plane's secrets: PEM, mode 0600.
+#[derive(Debug)]
+pub struct IdentityFolder(pub PathBuf);
+
+impl IdentityFolder {
+    /// That of a data folder. It is there once [`node_key`] was asked for.
+    #[must_use]
+    pub fn of(data: &Path) -> IdentityFolder {
+        IdentityFolder(data.join("identity"))
+    }
+}
+
+impl Secrets for IdentityFolder {
+    fn read(&self, name: &str) -> io::Result<Option<String>> {
+        match std::fs::read_to_string(self.0.join(name)) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn write(&self, name: &str, text: &str) -> io::Result<()> {
+        replace_secret(&self.0.join(name), text.as_bytes())
+    }
 }
 
 /// A key that others can read is theirs as well: it is closed, and somebody is told.
@@ -81,6 +108,19 @@ mod tests {
         assert_eq!(mode(&path), 0o600);
         std::fs::remove_file(&path).unwrap();
         assert_ne!(node_key(data.path()).unwrap().name().unwrap(), first);
+    }
+
+    #[test]
+    fn secrets_lie_beside_the_key_and_are_as_closed() {
+        let data = tempfile::tempdir().unwrap();
+        node_key(data.path()).unwrap();
+        let folder = IdentityFolder::of(data.path());
+        assert_eq!(folder.read("a.pem").unwrap(), None);
+        for text in ["one", "two"] {
+            folder.write("a.pem", text).unwrap();
+            assert_eq!(folder.read("a.pem").unwrap().as_deref(), Some(text));
+        }
+        assert_eq!(mode(&data.path().join("identity/a.pem")), 0o600);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use azekura_base::{
     Shard, VolumeId,
 };
 use azekura_frontend::Word;
-use azekura_gateway::VolumeView;
+use azekura_gateway::{Keyring, VolumeView};
 use azekura_map_db::CheckpointDb;
 use azekura_node::{Attachments, ClusterView, Node};
 use azekura_reactor::{ConnId, Released};
@@ -26,6 +26,8 @@ pub enum Command {
     Configure(Arc<ClusterView>),
     /// The cluster has not changed up to this revision.
     Known(u64),
+    /// The keys of encrypted volumes, or why they are not to be had: before the volumes are there.
+    Keys(Arc<Keyring>),
     /// A group's proposed configuration was accepted, in this revision, or was not.
     ProposalDone(PgId, DeviceId, u64, Option<u64>),
     /// Take in a device.

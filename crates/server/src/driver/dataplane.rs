@@ -324,6 +324,7 @@ impl DataPlane {
                 self.node.known_up_to(revision);
                 self.front(Frontend::known);
             }
+            Command::Keys(keys) => self.node.set_keys(keys),
             Command::ProposalDone(pg, device, version, accepted) => {
                 self.node.proposal_done(pg, device, version, accepted);
             }

@@ -170,6 +170,7 @@ fn put_volume(
         cut: None,
         protection: None,
         source: None,
+        key: None,
         unknown: Unknown::default(),
     };
     let txn = put(txn, Key::Volume(name), &volume);
@@ -186,7 +187,7 @@ fn node_spec(id: NodeId) -> NodeSpec {
     let (name, address) = (format!("node{id}"), address(id));
     NodeSpec {
         key: PeerKey::unproved(&name),
-        api_secret: None,
+        api_tls: false,
         uuid: name.clone(),
         name,
         data_address: address,
@@ -208,6 +209,7 @@ fn class(name: &str, copies: u32, ack_rule: AckRule, copies_min: u32, groups: Ve
         copies_min,
         overcommit_ratio: OVERCOMMIT_RATIO,
         io_timeout_seconds: None,
+        encrypt: false,
         groups,
         plan: None,
         deleted: false,

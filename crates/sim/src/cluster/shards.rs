@@ -126,7 +126,7 @@ impl<S: Scene> Cluster<S> {
             rack: record.rack.clone(),
             incarnation: if all { counted } else { record.incarnation },
             shards,
-            api_secret: None,
+            api_tls: false,
             key: self.key_in_folder(node),
         };
         let registered = self.configuration.run(|records| register_node(records, &spec));

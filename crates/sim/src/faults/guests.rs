@@ -66,7 +66,7 @@ impl World {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 7000));
         let spec = NodeSpec {
             key: PeerKey::unproved(&name),
-            api_secret: None,
+            api_tls: false,
             uuid: name.clone(),
             name,
             data_address: address,

@@ -72,6 +72,11 @@ impl InMemoryMap {
         true
     }
 
+    /// What could not be read can be read again.
+    pub fn mend(&mut self) {
+        self.damaged.retain(|_, damage| *damage != MapDamage::Unreadable);
+    }
+
     /// Leaves that can't be read.
     pub fn unreadable(&self) -> impl Iterator<Item = (LayerId, ChunkIndex)> {
         self.damaged.iter().filter(|(_, damage)| **damage == MapDamage::Unreadable).map(|(place, _)| *place)

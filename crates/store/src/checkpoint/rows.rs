@@ -92,6 +92,8 @@ const MAGIC: &[u8; 8] = b"AZKROOT\0";
 const VERSION: u16 = 4;
 /// The oldest version that can be read: its groups name no requests.
 const VERSION_WITHOUT_REQUESTS: u16 = 3;
+/// Stands for the session of a write whose name the group's note or requests have already.
+pub(crate) const NAMELESS: SessionId = SessionId(u64::MAX);
 /// Stands for a group that is complete up to its commit point.
 const COMPLETE: u64 = u64::MAX;
 
@@ -223,6 +225,21 @@ impl PendingRow {
     #[must_use]
     pub fn kept(write: &Prepared) -> Prepared {
         Prepared { header: WriteHeader { commit: Sequence::ZERO, ..write.header }, durable: true, ..*write }
+    }
+
+    /// The row of a committed write that waits for its leaf. Who asked for the write is known otherwise.
+    #[must_use]
+    pub(crate) fn of_committed(
+        pg: PgId,
+        sequence: Sequence,
+        range: BlockRange,
+        (log, generation): (u64, u64),
+        (address, checksums): (u32, &[Checksum]),
+    ) -> PendingRow {
+        let (epoch, commit, session, request) = (Epoch(0), Sequence::ZERO, NAMELESS, RequestId(0));
+        let header = WriteHeader { pg, epoch, sequence, commit, session, request, range };
+        let info = Prepared { header, zero: false, durable: true };
+        PendingRow { info, log, generation, address: Some(address), checksums: Some(checksums.into()) }
     }
 
     fn encode(&self, out: &mut Vec<u8>) {

@@ -27,6 +27,9 @@ use std::time::Duration;
 const IDLE_AGE: Duration = Duration::from_secs(30);
 /// A checkpoint for replay's sake waits for at least this share of the replay bound of new log.
 const SPACING: u64 = 4;
+/// A device rests that has written less than this share of the replay bound in that time: then writes that wait for
+/// their leaves are settled, so that a restart is short.
+const RESTS: u64 = 64;
 /// A checkpoint for which there was no room is tried again after this time, then after twice as long, and so on up to
 /// the most.
 const RETRY_MIN: Duration = Duration::from_millis(500);
@@ -120,6 +123,17 @@ impl Checkpointer {
         map.dirty_count() > 0 && self.is_old(cx)
     }
 
+    /// Hardly anything has been written for some time.
+    fn rests(&self, cx: &StoreCx) -> bool {
+        let since = cx.statistics().log_bytes - self.last_log_bytes;
+        cx.is_running() && self.is_old(cx) && since <= pace::replay_bound(cx) / RESTS
+    }
+
+    /// Hardly any segment is free.
+    pub fn is_short(&self, cx: &StoreCx) -> bool {
+        is_short(cx)
+    }
+
     fn is_old(&self, cx: &StoreCx) -> bool {
         cx.now().saturating_sub(self.last) >= IDLE_AGE
     }
@@ -138,7 +152,18 @@ impl Checkpointer {
         }
         let replay_from = cx.segments().chain().front().copied().or_else(|| cx.log().replaying());
         let replay_from = replay_from.map_or(0, |link| link.generation);
-        let before = self.changed_before(cx, map, groups, jobs, replay_from);
+        let due_before = self.due_before(cx, groups, jobs, replay_from);
+        // The next checkpoint saves what is asked for now. One that only makes room in memory asks for nothing: memory
+        // would be full the sooner, and what waits would have gathered less.
+        let full = map.dirty_bytes() * 2 > cx.options().leaf_cache_bytes_max;
+        let replays_much = pace::replay_bytes(cx) > pace::replay_bound(cx) / 2;
+        let asks = !full || replays_much || pace::wants_space(cx, groups) || is_short(cx) || !jobs.is_empty();
+        map.settle_before(match asks {
+            _ if self.rests(cx) => u64::MAX,
+            true => due_before,
+            false => 0,
+        });
+        let before = if full || self.is_old(cx) { u64::MAX } else { due_before };
         let mut batch = CheckpointBatch {
             root: root(cx, groups, jobs),
             segments: Vec::new(),
@@ -154,7 +179,12 @@ impl Checkpointer {
         let oldest = oldest_unsettled(cx, groups);
         let position = map.oldest_dirty().map_or(oldest, |dirty| dirty.min(oldest));
         batch.root.position = position_of(cx, position);
+        map.replay_begins_at(position);
         save_pending(cx, groups, position, &mut batch.root.groups);
+        for row in &mut batch.root.groups {
+            row.pending.extend(map.waiting_rows(row.pg, position));
+            row.pending.sort_by_key(|pending| pending.info.header.sequence);
+        }
         batch.segments = cx.segments_mut().begin_checkpoint(position);
         batch.merged_owners_gone = cx.segments().freeing().to_vec();
         cleaner.forget_segments(cx, &batch.merged_owners_gone);
@@ -178,8 +208,8 @@ impl Checkpointer {
     }
 
     /// Leaves are to be saved that were changed in log generations before this.
-    fn changed_before(&self, cx: &StoreCx, map: &Map, groups: &Groups, jobs: &Jobs, replay_from: u64) -> u64 {
-        if map.dirty_bytes() * 2 > cx.options().leaf_cache_bytes_max || is_short(cx) || self.is_old(cx) {
+    fn due_before(&self, cx: &StoreCx, groups: &Groups, jobs: &Jobs, replay_from: u64) -> u64 {
+        if is_short(cx) {
             return u64::MAX;
         }
         // Leaves changed only in the younger half of the replayed log will change again before they must be saved.
@@ -275,6 +305,5 @@ fn save_pending(cx: &StoreCx, groups: &Groups, position: u64, rows: &mut [GroupR
                 checksums: pending.checksums.clone(),
             });
         }
-        row.pending.sort_by_key(|pending| pending.info.header.sequence);
     }
 }

@@ -20,6 +20,7 @@ fn key() -> LeafKey {
 }
 
 fn address(rig: &mut Rig) -> u32 {
+    rig.settle_map();
     let (_, _, map, _) = rig.store.parts().0.parts();
     map.leaf_in_memory(key()).expect("the leaf is in memory").entries[usize::from(BLOCK.0)].address
 }
@@ -278,8 +279,10 @@ fn a_leaf_that_inherits_a_write_is_not_saved_before_the_leaf_that_owns_the_block
     let top = LeafKey { layer: LayerId(11), ..key() };
     rig.store.set_parent(top.layer, LAYER);
     rig.write(PG.0, top.layer.0, CHUNK, BLOCK.0 + 1, filled(2, 1), 1);
+    rig.settle_map();
     assert!(seal_segment(&mut rig));
     rig.write(PG.0, top.layer.0, CHUNK, BLOCK.0 + 1, filled(3, 1), 1);
+    rig.settle_map();
     let (cx, _, map, _) = rig.store.parts().0.parts();
     let emptied = |segment: u32| cx.segments().get(segment).live == 0;
     assert!(map.unsaved().any(|slot| slot.key == top && slot.delta.iter().any(|(s, n)| *n < 0 && emptied(*s))));

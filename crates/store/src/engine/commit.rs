@@ -1,5 +1,6 @@
 //! Records are prepared for the log, writes are committed, epochs begin.
 
+use crate::checkpoint::NAMELESS;
 use crate::engine::Engine;
 use crate::engine::op::Op;
 use crate::groups::Pending;
@@ -89,7 +90,7 @@ impl Engine {
             let Some(write) = next.filter(|write| write.sequence <= upto) else { return };
             let chunk = write.range.chunk;
             sequence = write.sequence;
-            if recovering {
+            if recovering && write.session != NAMELESS {
                 group.name_request(write.session, write.request);
             }
             self.submit((pg, chunk), Op::Apply { pg, sequence, stamp });

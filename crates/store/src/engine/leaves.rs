@@ -83,6 +83,7 @@ impl Engine {
         let (waits, fails): (VecDeque<Op>, VecDeque<Op>) = self.ops.take(chunk).into_iter().partition(Op::is_change);
         fails.into_iter().for_each(|op| self.fail_op(op, &error));
         if !waits.is_empty() {
+            self.map.waiting_refused(chunk);
             self.ops.wait(chunk, waits);
             self.map.leaf_refused(key, self.cx.now(), damaged, alone);
         } else if alone {

@@ -54,6 +54,8 @@ pub(crate) enum Op {
         pg: PgId,
         chunk: ChunkIndex,
     },
+    /// The writes that wait for the chunk's leaf come into it.
+    Settle,
     /// A job comes to the leaf.
     Job {
         key: LeafKey,
@@ -64,7 +66,7 @@ pub(crate) enum Op {
 impl Op {
     /// The operation changes leaves, and must not be lost.
     pub fn is_change(&self) -> bool {
-        matches!(self, Op::Apply { .. } | Op::Repair { .. } | Op::Relocate { .. } | Op::Job { .. })
+        matches!(self, Op::Apply { .. } | Op::Repair { .. } | Op::Relocate { .. } | Op::Settle | Op::Job { .. })
     }
 }
 

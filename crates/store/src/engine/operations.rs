@@ -14,7 +14,7 @@ impl Engine {
             queue.push_back(op);
             return;
         }
-        match self.step(&op) {
+        match self.step(chunk, &op) {
             Step::Done => {}
             step => {
                 if step == Step::Blocked {
@@ -47,7 +47,7 @@ impl Engine {
                 self.ops.take(chunk);
                 return;
             };
-            let step = self.step(&op);
+            let step = self.step(chunk, &op);
             if step != Step::Done {
                 if step == Step::Blocked {
                     self.ops.is_blocked(chunk);
@@ -67,15 +67,36 @@ impl Engine {
         }
     }
 
+    /// Asks for the leaves of writes that have waited long enough, or take too much memory.
+    pub fn settle(&mut self) {
+        while let Some(chunk) = self.map.next_to_settle() {
+            self.submit(chunk, Op::Settle);
+        }
+        if self.map.is_over_memory() {
+            self.evict();
+        }
+    }
+
     /// No operation waits.
     pub fn has_settled(&self) -> bool {
         self.ops.is_empty()
     }
 
-    fn step(&mut self, op: &Op) -> Step {
+    fn step(&mut self, chunk: ChunkKey, op: &Op) -> Step {
         let s =
             &mut MapCx { cx: &mut self.cx, groups: &mut self.groups, jobs: &mut self.jobs, repairs: &mut self.repairs };
+        if let Op::Apply { pg, sequence, stamp } = op
+            && self.map.defer_write(s, *pg, *sequence, *stamp)
+        {
+            return Step::Done;
+        }
+        // What comes later for the chunk comes behind those that wait.
+        let settled = self.map.settle(s, chunk);
+        if settled != Step::Done {
+            return settled;
+        }
         match op {
+            Op::Settle => Step::Done,
             Op::Apply { pg, sequence, stamp } => self.map.apply_write(s, *pg, *sequence, *stamp),
             Op::Repair { id } => self.map.apply_repair(s, *id),
             Op::Relocate { moved, place, position } => self.map.apply_relocation(s, moved, *place, *position),
@@ -101,7 +122,7 @@ impl Engine {
             Op::Measure { token, .. } => self.queries.measure_failed(&mut self.cx, token, error.clone()),
             Op::Difference { token, .. } => self.queries.difference_failed(&mut self.cx, token, error.clone()),
             Op::Probe(probe) => self.cleaner.probe_failed(&self.cx, &probe),
-            Op::Apply { .. } | Op::Repair { .. } | Op::Relocate { .. } | Op::Job { .. } => {
+            Op::Apply { .. } | Op::Repair { .. } | Op::Relocate { .. } | Op::Settle | Op::Job { .. } => {
                 self.cx.fail(Failure::Map(error.clone()));
             }
         }

@@ -150,7 +150,7 @@ impl LogWriter {
         // Neither unsaved leaves nor what a restart replays may outgrow their bounds: a checkpoint is due or in
         // progress, and will make room.
         let map_keeps_up =
-            s.map.dirty_bytes() <= s.cx.options().leaf_cache_bytes_max && !replay_waits(s.cx, s.groups, s.jobs);
+            s.map.unsaved_bytes() <= s.cx.options().leaf_cache_bytes_max && !replay_waits(s.cx, s.groups, s.jobs);
         let may_write = self.clients_may_write(s);
         let plan = self.plan(s, map_keeps_up, may_write);
         if !plan.is_empty() {

@@ -14,11 +14,21 @@ use azekura_base::{BlockRange, Body, PgId, Sequence};
 
 /// What a leaf has seen once a record's blocks are in it.
 #[derive(Clone, Copy)]
-struct Seen {
+pub(super) struct Seen {
     /// The group's writes up to here, as far as they touch the chunk.
-    modified: Sequence,
+    pub modified: Sequence,
     /// Repairs and relocations up to this log position.
-    stamp: u64,
+    pub stamp: u64,
+}
+
+/// Up to which log position all relocations came before a write that was committed at `stamp`.
+pub(super) fn stamp_of(written: &Written, stamp: u64) -> u64 {
+    let Written { place, origin } = written;
+    // Moves that were in the log before the record have been made before this: they were durable earlier. Some may
+    // not have been when the write was committed, if it waited. (When its blocks were moved, it was committed after
+    // that.)
+    let before = log_position(place.log.saturating_sub(1), usize::MAX);
+    if place.generation == *origin { stamp.max(before) } else { stamp }
 }
 
 impl Map {
@@ -26,14 +36,11 @@ impl Map {
     pub fn apply_write(&mut self, s: &mut MapCx<'_>, pg: PgId, sequence: Sequence, stamp: u64) -> Step {
         let durable = s.cx.log().durable();
         let pending = s.groups.get_mut(pg).find(sequence).expect("a write stays until it is applied");
-        let Some(Written { place, origin }) = pending.written.filter(|written| written.place.log <= durable) else {
+        let Some(written) = pending.written.filter(|written| written.place.log <= durable) else {
             return Step::Blocked;
         };
-        // Moves that were in the log before the record have been made before this: they were durable earlier. Some may
-        // not have been when the write was committed, if it waited. (When its blocks were moved, it was committed after
-        // that.)
-        let before = log_position(place.log.saturating_sub(1), usize::MAX);
-        let stamp = if place.generation == origin { stamp.max(before) } else { stamp };
+        let stamp = stamp_of(&written, stamp);
+        let Written { place, origin } = written;
         // What a replay would need to do this again is the record itself, wherever its blocks have gone since.
         let place = Place { generation: origin, ..place };
         let (range, zero) = (pending.info.header.range, pending.info.zero);
@@ -131,7 +138,7 @@ impl Map {
 
     /// Puts blocks, or zeros, into the leaf in `slot`, and keeps the segments' accounts. Gives by how many blocks more,
     /// or less, the leaf owns.
-    fn put_blocks(
+    pub(super) fn put_blocks(
         &mut self,
         s: &mut MapCx<'_>,
         slot: SlotId,

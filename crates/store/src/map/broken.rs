@@ -93,8 +93,9 @@ impl Map {
         // other layers counts as well.
         let waits = |write: &&Pending| !write.applied && write.info.header.range.chunk == key.chunk;
         let first = group.and_then(|group| group.pending().find(waits)).filter(|_| s.cx.is_running());
-        let modified =
-            first.map_or(committed, |write| committed.min(Sequence(write.info.header.sequence.0.saturating_sub(1))));
+        let first =
+            first.map(|write| write.info.header.sequence).into_iter().chain(self.first_waiting(s.cx, key)).min();
+        let modified = first.map_or(committed, |first| committed.min(Sequence(first.0.saturating_sub(1))));
         let first = s.repairs.first_position(key.pg, key.chunk).filter(|_| s.cx.is_running());
         let repaired_upto = first.map_or(log_upto, |position| log_upto.min(position.saturating_sub(1)));
         LeafStamps { modified, log_upto, repaired_upto }

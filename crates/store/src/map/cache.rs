@@ -43,6 +43,8 @@ pub(crate) struct Slot {
     /// Where there is no leaf: no ancestor before this one has one either, none at all with `None`, as long as the tree
     /// of layers has this version.
     pub skip: Option<(u64, Option<LayerId>)>,
+    /// No reader has looked into the leaf since it was loaded.
+    only_written: bool,
     /// Used since the clock hand last passed.
     referenced: bool,
     used: bool,
@@ -62,6 +64,8 @@ pub(crate) struct LeafCache {
     changed: Option<SlotId>,
     bytes_max: usize,
     hand: usize,
+    /// Leaves that were saved and that no reader has looked into.
+    only_saved: Vec<SlotId>,
     pub hits: u64,
     pub misses: u64,
 }
@@ -82,6 +86,7 @@ impl LeafCache {
             changed: None,
             bytes_max,
             hand: 0,
+            only_saved: Vec::new(),
             hits: 0,
             misses: 0,
         }
@@ -89,6 +94,11 @@ impl LeafCache {
 
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Memory that leaves may take, with all that stands in for them.
+    pub fn bytes_max(&self) -> usize {
+        self.bytes_max
     }
 
     pub fn dirty_count(&self) -> usize {
@@ -169,6 +179,7 @@ impl LeafCache {
             bytes: SLOT_BYTES,
             saving: false,
             skip: None,
+            only_written: true,
             referenced: true,
             used: true,
         };
@@ -337,17 +348,42 @@ impl LeafCache {
     pub fn saved(&mut self, slots: &[LeafKey]) {
         for key in slots {
             if let Some(slot) = self.index.get(&(key.layer, key.chunk)) {
-                self.slots[*slot as usize].saving = false;
+                let entry = &mut self.slots[*slot as usize];
+                entry.saving = false;
+                if entry.only_written {
+                    self.only_saved.push(*slot);
+                }
             }
         }
     }
 
-    /// Lets clean leaves go until memory is within its bound; those for which `keep` is true stay.
-    pub fn evict(&mut self, keep: impl Fn(&LeafKey) -> bool) {
+    /// A reader looks into the leaf in `slot`.
+    pub fn is_read(&mut self, slot: SlotId) {
+        self.slots[slot as usize].only_written = false;
+    }
+
+    /// What was loaded to be written goes at once when many writes wait, whose leaves are not here: a write that finds
+    /// such a leaf would have it saved once more for one block, and one that does not find it waits for others
+    /// (`deferred.rs`).
+    fn evict_saved(&mut self, taken: usize, keep: impl Fn(&LeafKey) -> bool) {
+        for slot in std::mem::take(&mut self.only_saved) {
+            let entry = &self.slots[slot as usize];
+            let is_clean = entry.used && entry.dirty.is_none() && !entry.saving;
+            let is_idle = entry.only_written && matches!(entry.content, Content::Present(_)) && !keep(&entry.key);
+            if is_clean && is_idle && taken > self.bytes_max / 4 {
+                self.release(slot);
+            }
+        }
+    }
+
+    /// Lets clean leaves go until memory is within its bound, of which something else takes `taken`; those for which
+    /// `keep` is true stay.
+    pub fn evict(&mut self, taken: usize, keep: impl Fn(&LeafKey) -> bool) {
         self.count_changed();
+        self.evict_saved(taken, &keep);
         // Two rounds: the first may only take the marks of use away.
         let mut steps = self.slots.len() * 2;
-        while self.bytes > self.bytes_max && steps > 0 {
+        while self.bytes + taken > self.bytes_max && steps > 0 {
             steps -= 1;
             self.hand = (self.hand + 1) % self.slots.len();
             let slot = &mut self.slots[self.hand];

@@ -109,6 +109,7 @@ impl Map {
             match self.cache.slot(slot).content {
                 Content::Present(_) => {
                     self.cache.hits += 1;
+                    self.cache.is_read(slot);
                     break Some(slot);
                 }
                 Content::Loading => return Err(Step::Loading),

@@ -3,7 +3,8 @@
 //! - *Leaves*: one for each chunk of a layer (`leaf.rs`), in memory within a bound (`cache.rs`), found or asked for
 //!   (`lookup.rs`).
 //! - *Changes*: what committed writes and repairs do to them (`apply.rs`, `repairs.rs`); what relocations, merges and
-//!   repairs do to layers that lie on one another (`inheritance.rs`, `layers.rs`, `merged_owners.rs`).
+//!   repairs do to layers that lie on one another (`inheritance.rs`, `layers.rs`, `merged_owners.rs`). Writes to leaves
+//!   that are not in memory wait until there are some for each (`deferred.rs`, `settling.rs`).
 //! - *Checkpoints*: which changed leaves are saved together (`saving.rs`).
 //! - *Damage*: leaves that can't be used (`damage.rs`, `broken.rs`).
 //!
@@ -15,6 +16,7 @@ mod apply;
 mod broken;
 mod cache;
 mod damage;
+mod deferred;
 mod entries;
 mod inheritance;
 mod layers;
@@ -25,6 +27,7 @@ mod payload;
 mod repairs;
 mod right;
 mod saving;
+mod settling;
 mod step;
 
 pub(crate) use cache::{Content, Slot, SlotId};
@@ -46,10 +49,14 @@ use crate::options::Options;
 use azekura_base::LayerId;
 use cache::LeafCache;
 use damage::Damage;
+use deferred::Deferred;
 use layers::Layers;
 
 /// Leaves that one effect asks for at most.
 const LEAVES_PER_LOAD_MAX: usize = 16;
+
+/// Leaves make room for writes that wait when these have taken such a share of the memory more.
+const EVICT_SHARE: usize = 128;
 
 /// What the map looks at and changes beside itself.
 pub(crate) struct MapCx<'a> {
@@ -66,6 +73,11 @@ pub(crate) struct Map {
     layers: Layers,
     merged_owners: MergedOwners,
     damage: Damage,
+    deferred: Deferred,
+    /// The log generation in which replay begins, of the last checkpoint, whether or not that is saved yet.
+    replay_from: u64,
+    /// Memory that writes which wait had taken when leaves were let go the last time.
+    evicted_at: usize,
     /// Leaves to ask for with the next effects.
     loads_wanted: Vec<LeafKey>,
 }
@@ -78,6 +90,9 @@ impl Map {
             layers: Layers::new(&checkpoint.layers),
             merged_owners: MergedOwners::default(),
             damage: Damage::new(&checkpoint.damaged),
+            deferred: Deferred::default(),
+            replay_from: 0,
+            evicted_at: 0,
             loads_wanted: Vec::new(),
         }
     }
@@ -102,9 +117,16 @@ impl Map {
         self.cache.leaf(slot)
     }
 
-    /// The leaves that are here and for whose keys `wanted` is true, in order.
+    /// The leaves that are here, or that writes wait for, and for whose keys `wanted` is true, in order.
     pub fn present(&self, wanted: impl Fn(&LeafKey) -> bool) -> Vec<LeafKey> {
-        self.cache.present(wanted)
+        let mut keys = self.cache.present(&wanted);
+        let here = keys.len();
+        keys.extend(self.waiting_leaves().map(|(key, _)| key).filter(|key| wanted(key)));
+        if keys.len() > here {
+            keys.sort_unstable();
+            keys.dedup();
+        }
+        keys
     }
 
     /// All leaves that differ from the saved map, or are being saved.
@@ -114,7 +136,15 @@ impl Map {
 
     /// Lets leaves go that memory has no room for; those for which `keep` is true stay.
     pub fn evict(&mut self, keep: impl Fn(&LeafKey) -> bool) {
-        self.cache.evict(keep);
+        self.evicted_at = self.deferred.bytes();
+        self.cache.evict(self.evicted_at, keep);
+    }
+
+    /// Writes that wait have taken memory that leaves have to give up.
+    pub fn is_over_memory(&mut self) -> bool {
+        let (bytes, bytes_max) = (self.deferred.bytes(), self.cache.bytes_max());
+        self.evicted_at = self.evicted_at.min(bytes);
+        bytes - self.evicted_at > bytes_max / EVICT_SHARE && self.cache.bytes() + bytes > bytes_max
     }
 
     /// Memory that leaves take which are not saved.
@@ -122,18 +152,19 @@ impl Map {
         self.cache.dirty_bytes()
     }
 
+    /// Leaves that are not saved, with those that writes wait for.
     pub fn dirty_count(&self) -> usize {
-        self.cache.dirty_count()
+        self.cache.dirty_count() + self.deferred.len()
     }
 
-    /// The oldest log generation with changes that are not saved.
+    /// The oldest log generation with changes that are not saved, or that wait for their leaf.
     pub fn oldest_dirty(&self) -> Option<u64> {
-        self.cache.oldest_dirty()
+        self.cache.oldest_dirty().into_iter().chain(self.deferred.oldest()).min()
     }
 
     /// Lookups that found their leaf, lookups that had to load one, and the bytes of all leaves.
     pub fn cache_figures(&self) -> (u64, u64, usize) {
-        (self.cache.hits, self.cache.misses, self.cache.bytes())
+        (self.cache.hits, self.cache.misses, self.cache.bytes() + self.deferred.bytes())
     }
 
     /// See [`crate::Store::set_parent`].

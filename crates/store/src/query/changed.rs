@@ -58,6 +58,13 @@ impl ChangedQuery {
                 _ => chunks.remove(&key),
             };
         }
+        for (key, last) in map.waiting_leaves().filter(|(key, _)| key.pg == self.pg) {
+            let place = (key.layer, key.chunk);
+            if !jobs.is_dropped(key.layer) && in_page(place) {
+                let modified = chunks.entry(place).or_default();
+                *modified = last.max(*modified);
+            }
+        }
         let group = groups.get(self.pg);
         for write in group.into_iter().flat_map(|group| group.pending()).map(|p| p.info.header) {
             let (layer, chunk) = (write.range.layer, write.range.chunk);

@@ -403,6 +403,11 @@ impl Segments {
         self.chain.iter().find(|link| self.get(link.segment).holds > 0).map(|link| link.generation)
     }
 
+    /// A replay from where the last checkpoint says would read the records of a generation.
+    pub fn is_in_chain(&self, generation: u64) -> bool {
+        self.chain.front().is_some_and(|link| link.generation <= generation)
+    }
+
     /// The link of a generation in the chain.
     pub fn link(&self, generation: u64) -> Option<Link> {
         let first = self.chain.front()?.generation;

@@ -49,9 +49,12 @@ impl Store {
     }
 
     /// All layers that hold something on this device, and the blocks that each accounts for: together they are all that
-    /// is live.
+    /// is live, and all that was written and waits for its leaf. Of the latter nobody knows yet how many blocks the
+    /// layer had before: it may be too many, and is never too few.
     pub fn layers(&self) -> impl Iterator<Item = (LayerId, u64)> + '_ {
-        self.engine.map().layers()
+        let mut layers = self.engine.map().waiting_blocks().clone();
+        self.engine.map().layers().for_each(|(layer, blocks)| *layers.entry(layer).or_default() += blocks);
+        layers.into_iter()
     }
 
     /// Finds out how many blocks the end of a layer would give back, a part of its chunks at a time.

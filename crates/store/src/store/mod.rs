@@ -24,6 +24,9 @@ use bytes::Bytes;
 use std::time::Duration;
 use watchdog::{MAP_PATIENCE, Watchdog};
 
+/// When less than this share of the capacity is left, no write waits for its leaf.
+const TIGHT_SHARE: u64 = 32;
+
 /// What formatting writes: the superblock to the device, then the first checkpoint to the saved map.
 #[derive(Debug)]
 pub struct Format {
@@ -171,14 +174,35 @@ impl Store {
         self.engine.read_prepared(token, pg, sequence);
     }
 
+    /// Asks for leaves of committed writes that wait for theirs; false when none waits. For tests and tools: called
+    /// again and again, with effects done and checkpoints saved in between, it brings all of them into the map.
+    pub fn settle_map(&mut self) -> bool {
+        self.engine.map_mut().settle_before(u64::MAX);
+        self.engine.settle();
+        let waits = self.engine.map().has_waiting();
+        if !waits {
+            self.engine.map_mut().settle_before(0);
+        }
+        waits
+    }
+
     /// Sends what was appended since the last call: to be called once in each turn of the event loop.
     pub fn pump(&mut self) {
         if self.cx().is_running() {
             self.engine.run_jobs();
+            self.settle();
             self.engine.clean();
             self.seal_batches();
             self.engine.check_counts();
         }
+    }
+
+    fn settle(&mut self) {
+        let space = self.space();
+        let tight = space.used + space.capacity / TIGHT_SHARE >= space.capacity;
+        let is_short = tight || self.checkpointer.is_short(self.cx());
+        self.engine.map_mut().space_is_short(is_short);
+        self.engine.settle();
     }
 
     fn seal_batches(&mut self) {

@@ -54,6 +54,9 @@ impl Store {
 
     /// Goes on with the next segment once the leaves of the last are settled and memory allows.
     pub(super) fn replay_goes_on(&mut self) {
+        if self.cx().is_recovering() {
+            self.engine.settle();
+        }
         let idle = self.engine.has_settled() && !self.checkpointer.is_saving();
         let leaves_max = self.cx().options().checkpoint_leaves_max;
         let full = self.engine.map().dirty_bytes() > self.cx().options().leaf_cache_bytes_max / 2;

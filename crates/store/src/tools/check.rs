@@ -174,12 +174,32 @@ fn check_into(
     let mut store = Store::open(inspector.options(), inspector.identity(), root);
     parents.iter().for_each(|(layer, parent)| store.set_parent(*layer, *parent));
     recover(&mut store, inspector.device(), &mut overlay)?;
+    settle(&mut store, &mut overlay);
 
     report.replay_bytes = store.statistics().replay_bytes;
     report.groups = store.groups().count() as u64;
     report.prepared = store.groups().map(|(pg, _)| store.prepared(pg).count() as u64).sum();
     check_segments(report, &store.inside(), &inspector);
     check_leaves(report, &store, inspector.device(), &overlay, deep)
+}
+
+/// Brings all committed writes into the map that wait for their leaves. For a leaf that can't be read they go on to
+/// wait; that is found out elsewhere.
+fn settle(store: &mut Store, map: &mut impl SavedMap) {
+    while store.settle_map() {
+        if store.checkpoint_due() {
+            store.begin_checkpoint(|_| None);
+        }
+        let mut is_asked = false;
+        while let Some(effect) = store.next_effect() {
+            is_asked = true;
+            let (io, done) = map.perform(effect).expect("to settle the map is not to ask the device");
+            store.done(io, done);
+        }
+        if !is_asked {
+            return;
+        }
+    }
 }
 
 /// Drives `store` until it is open.

@@ -240,7 +240,25 @@ impl Rig {
         panic!("the store never comes to rest: {:?} {}", self.store.space(), self.store.describe());
     }
 
+    /// Brings all committed writes into the map that wait for their leaves.
+    pub fn settle_map(&mut self) {
+        for _ in 0..STEPS_MAX {
+            self.settle();
+            if !self.store.settle_map() {
+                return;
+            }
+        }
+        panic!("writes wait for their leaves without an end");
+    }
+
+    /// Saves what has changed, as far as one checkpoint goes; no write waits for a leaf then that can be read.
     pub fn checkpoint(&mut self) {
+        for _ in 0..NUDGES_MAX {
+            self.settle();
+            if !self.store.settle_map() {
+                break;
+            }
+        }
         self.settle();
         self.store.begin_checkpoint(|_| None);
         self.settle();

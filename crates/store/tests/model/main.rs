@@ -91,6 +91,38 @@ proptest! {
     }
 }
 
+/// Memory has room for hardly a leaf: most writes wait for theirs.
+fn forgetful() -> Options {
+    Options { leaf_cache_bytes_max: 6_000, ..tiny() }
+}
+
+proptest! {
+    #![proptest_config(config(60))]
+
+    #[test]
+    fn any_history_with_hardly_a_leaf_in_memory_gives_what_the_model_gives(
+        actions in prop::collection::vec(action(), 1..600),
+    ) {
+        let mut world = World::new(forgetful());
+        for action in &actions {
+            world.act(action);
+        }
+        world.settle();
+    }
+
+    #[test]
+    fn any_history_with_hardly_a_leaf_and_a_map_in_trouble_gives_what_the_model_gives_or_says_what_is_unknown(
+        actions in prop::collection::vec(action_in_trouble(), 1..600),
+    ) {
+        // With room: a leaf that can't be read keeps the cleaner from all segments that have blocks of its chunk.
+        let mut world = World::new(Options { segments: 64, ..forgetful() });
+        for action in &actions {
+            world.act(action);
+        }
+        world.settle();
+    }
+}
+
 /// Histories that once failed.
 fn replay(history: &str, options: Options) {
     let mut world = World::new(options);

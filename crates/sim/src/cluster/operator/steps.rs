@@ -181,7 +181,7 @@ impl<S: Scene> Cluster<S> {
         let address = address(node);
         let spec = NodeSpec {
             key: PeerKey::unproved(&name),
-            api_secret: None,
+            api_tls: false,
             uuid: name.clone(),
             name,
             data_address: address,

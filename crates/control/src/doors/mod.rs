@@ -6,13 +6,20 @@ use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use axum::Router;
-use azekura_base::Secret;
+use azekura_transport::https::Https;
+use azekura_transport::{ChannelError, NodeKey};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
 
 use crate::api::Door;
+use crate::authorities::Secrets;
+
+mod port;
+
+pub(crate) use port::{Arrival, Port};
 
 /// The longest name of a socket's file, in bytes (unix(7)), without the zero at its end.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -20,14 +27,12 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Where the REST API is asked, and what its node is known by.
 #[derive(Debug)]
 pub struct Doors {
-    /// The port.
-    pub port: TcpListener,
-    /// The node's own socket, whose file says who may connect: whoever does may everything.
-    pub local: Option<UnixListener>,
-    /// Names of this node beside addresses and loopbacks.
-    pub names: Vec<String>,
-    /// What this node shows others; its record has the hash.
-    pub secret: Secret,
+    port: TcpListener,
+    local: Option<UnixListener>,
+    pub(crate) names: Vec<String>,
+    pub(crate) key: Arc<NodeKey>,
+    pub(crate) https: Https,
+    pub(crate) secrets: Arc<dyn Secrets>,
 }
 
 /// Listens for the REST API's clients; port 0 takes a free one.
@@ -61,6 +66,28 @@ pub fn bind_local(path: &Path) -> io::Result<UnixListener> {
 }
 
 impl Doors {
+    /// A port, and the node's own socket, whose file says who may connect: whoever does may everything. `names`: of
+    /// this node, beside addresses and loopbacks.
+    ///
+    /// # Errors
+    /// Never, but for a fault in a library.
+    pub fn new(
+        port: TcpListener,
+        local: Option<UnixListener>,
+        names: Vec<String>,
+        key: Arc<NodeKey>,
+        secrets: Arc<dyn Secrets>,
+    ) -> Result<Doors, ChannelError> {
+        let https = Https::new(&key)?;
+        Ok(Doors { port, local, names, key, https, secrets })
+    }
+
+    /// The key by which this node is known.
+    #[must_use]
+    pub fn key(&self) -> &NodeKey {
+        &self.key
+    }
+
     /// Serves at each of them.
     pub(crate) fn serve(self, router: Router) -> Vec<JoinHandle<()>> {
         let ended = |outcome: io::Result<()>| {
@@ -69,8 +96,13 @@ impl Doors {
             }
         };
         let service = router.into_make_service_with_connect_info::<Door>();
-        let (port, at_port) = (self.port, service.clone());
-        let mut tasks = vec![tokio::spawn(async move { ended(axum::serve(port, at_port).await) })];
+        let (port, at_port) = (Port::open(self.port, &self.https), service.clone());
+        let mut tasks = vec![tokio::spawn(async move {
+            ended(match port {
+                Ok(port) => axum::serve(port, at_port).await,
+                Err(error) => Err(error),
+            });
+        })];
         if let Some(local) = self.local {
             tasks.push(tokio::spawn(async move { ended(axum::serve(local, service).await) }));
         }

@@ -1,0 +1,34 @@
+//! Data keys come with the first volume that is encrypted with them, and go with their last user
+//! (docs/decisions/0038-encrypted-volumes.md).
+
+use azekura_base::KeyId;
+
+use crate::data_keys::KeyUser;
+use crate::{DataKeyRecord, ENCRYPTION, Halt, Key, MetaError, Records, Txn};
+
+/// The beginning of a change that makes a volume with this new key, or one without.
+pub(super) fn make_key(records: &Records<'_>, key: Option<&DataKeyRecord>) -> Result<Txn, Halt> {
+    let Some(key) = key else { return Ok(Txn::new()) };
+    // A node that does not know of keys would serve what copies hold, and write what must be encrypted.
+    let nodes = records.known_model().nodes.values();
+    let older: Vec<&str> = nodes
+        .filter(|node| !node.removed && !node.understands.contains(ENCRYPTION))
+        .map(|node| node.name.as_str())
+        .collect();
+    if !older.is_empty() {
+        let reason = format!("these nodes run a version that can't encrypt: {}", crate::named(older));
+        return Err(MetaError::NotEncrypted { reason }.into());
+    }
+    let name = Key::DataKey(key.id).to_string();
+    Ok(Txn::new().when_absent(&name).put(&name, key))
+}
+
+/// A change by which `user` ends: its key goes as well, where nobody else has it.
+pub(super) fn forget_key(records: &Records<'_>, txn: Txn, key: Option<KeyId>, user: KeyUser<'_>) -> Result<Txn, Halt> {
+    let Some(key) = key else { return Ok(txn) };
+    // Every change of volumes and of snapshots moves these: of two users that end at once one sees the other's end.
+    let [volumes, snapshots] = records.find_all([&Key::Counter("volumes"), &Key::Counter("snapshots")])?;
+    let model = records.model(volumes.mod_revision().max(snapshots.mod_revision()))?;
+    let txn = txn.when_as(&volumes).when_as(&snapshots);
+    Ok(if model.uses_key_without(key, user) { txn } else { txn.delete(&Key::DataKey(key).to_string()) })
+}

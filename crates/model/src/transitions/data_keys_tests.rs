@@ -1,0 +1,139 @@
+//! Data keys stay as long as somebody needs them, and no longer.
+
+use azekura_base::{KeyId, NodeId};
+
+use super::cuts::{Cut, VolumeCut, begin_cut, finish_cut};
+use super::snapshots::{CloneSpec, clone_snapshot, delete_snapshot};
+use super::tests::{cluster, run, txn_of};
+use super::volumes::{VolumeDeletion, VolumeSpec, create_volume, delete_volume};
+use crate::{
+    DataKeyRecord, Key, KeyGeneration, Memory, MetaError, Outcome, Records, SnapshotOrigin, Txn, Unknown, VolumeAccess,
+    VolumeRecord,
+};
+
+fn key(id: u64) -> DataKeyRecord {
+    let unknown = Unknown::default();
+    let (provider, wrapped, check, created) = ("file".into(), "1:00".into(), "00".into(), String::new());
+    let generation = KeyGeneration { number: 0, provider, wrapped, check, created, unknown: unknown.clone() };
+    DataKeyRecord { id: KeyId(id), generations: vec![generation], unknown }
+}
+
+fn encrypted(name: &str, id: u64) -> VolumeSpec {
+    let (class, access) = ("c".into(), VolumeAccess::Exclusive);
+    VolumeSpec { name: name.into(), size_bytes: 8192, class, access, key: Some(key(id)) }
+}
+
+/// A volume `e` with key 5, its snapshot `s`, and a clone `f` of that.
+fn with_clone() -> Memory {
+    let mut memory = cluster();
+    run(&mut memory, |records| create_volume(records, &encrypted("e", 5), "ue", "")).unwrap();
+    let wish = VolumeCut::snapshot("e", "s", SnapshotOrigin::Person);
+    let volumes = run(&mut memory, |r| begin_cut(r, "1", NodeId(1), std::slice::from_ref(&wish), (7, 0))).unwrap();
+    let cut = Cut { id: "1".into(), volumes, revision: memory.model().revision };
+    run(&mut memory, |records| finish_cut(records, &cut)).unwrap();
+    let (volume, snapshot, name) = ("e".into(), "s".into(), "f".into());
+    let spec = CloneSpec { volume, snapshot, name, size_bytes: None, access: None };
+    run(&mut memory, |records| clone_snapshot(records, &spec, "uf", "")).unwrap();
+    memory
+}
+
+fn volume<'a>(memory: &'a Memory, name: &str) -> &'a VolumeRecord {
+    &memory.model().volumes[name].record
+}
+
+fn delete(records: &Records<'_>, name: &str) -> Outcome<()> {
+    let id = records.known_model().volumes[name].id;
+    delete_volume(records, name, id, VolumeDeletion { attached: false, snapshots: true })
+}
+
+fn has_key(memory: &Memory, id: u64) -> bool {
+    memory.model().data_keys.contains_key(&KeyId(id))
+}
+
+#[test]
+fn a_volume_shares_its_key_with_snapshots_and_clones() {
+    let memory = with_clone();
+    assert_eq!((volume(&memory, "e").key, volume(&memory, "f").key), (Some(KeyId(5)), Some(KeyId(5))));
+    assert_eq!(memory.model().data_keys[&KeyId(5)].record, key(5));
+    let keys = memory.model().layers.values().map(|layer| (layer.id.0, layer.key.map(|key| key.0)));
+    assert_eq!(keys.collect::<Vec<_>>(), [(1, None), (2, Some(5)), (3, Some(5)), (4, Some(5))]);
+}
+
+#[test]
+fn records_of_others_are_as_they_were() {
+    let memory = cluster();
+    for key in [Key::Volume("v"), Key::Layer(azekura_base::LayerId(1))] {
+        let kv = memory.model().key_value(&key.to_string()).unwrap();
+        assert!(!String::from_utf8(kv.value).unwrap().contains("\"key\""));
+    }
+}
+
+#[test]
+fn the_last_user_takes_the_key_along_whatever_it_is() {
+    for order in [["e", "s", "f"], ["f", "e", "s"], ["s", "f", "e"], ["e", "f", "s"]] {
+        let mut memory = with_clone();
+        let id = volume(&memory, "e").id;
+        for (at, user) in order.iter().enumerate() {
+            match *user {
+                "s" => drop(run(&mut memory, |records| delete_snapshot(records, id, "s")).unwrap()),
+                name => run(&mut memory, |records| delete(records, name)).unwrap(),
+            }
+            assert_eq!(has_key(&memory, 5), at < 2, "{order:?}, {user}");
+        }
+    }
+}
+
+#[test]
+fn of_two_users_that_end_at_once_the_second_sees_the_first() {
+    let mut memory = with_clone();
+    let id = volume(&memory, "e").id;
+    run(&mut memory, |records| delete(records, "e")).unwrap();
+    let late = txn_of(delete(&Records::known(memory.model()), "f"));
+    let other = txn_of(delete_snapshot(&Records::known(memory.model()), id, "s"));
+    assert!(memory.run(&other).is_some());
+    assert_eq!(memory.run(&late), None);
+    run(&mut memory, |records| delete(records, "f")).unwrap();
+    assert!(!has_key(&memory, 5));
+}
+
+#[test]
+fn a_clone_that_comes_meanwhile_keeps_the_key() {
+    let mut memory = with_clone();
+    let id = volume(&memory, "e").id;
+    run(&mut memory, |records| delete(records, "f")).unwrap();
+    let (volume, snapshot, name) = ("e".into(), "s".into(), "g".into());
+    let spec = CloneSpec { volume, snapshot, name, size_bytes: None, access: None };
+    let cloning = txn_of(clone_snapshot(&Records::known(memory.model()), &spec, "ug", ""));
+    run(&mut memory, |records| delete(records, "e")).unwrap();
+    let deleting = txn_of(delete_snapshot(&Records::known(memory.model()), id, "s"));
+    // Of a clone and the end of what it is made of, one happens.
+    assert_eq!(memory.run(&cloning), None);
+    assert!(memory.run(&deleting).is_some() && !has_key(&memory, 5));
+}
+
+#[test]
+fn what_cannot_be_read_may_need_the_key() {
+    let mut memory = with_clone();
+    let id = volume(&memory, "e").id;
+    memory.run(&Txn::new().put(&Key::Volume("f").to_string(), &"broken")).unwrap();
+    run(&mut memory, |records| delete(records, "e")).unwrap();
+    run(&mut memory, |records| delete_snapshot(records, id, "s")).unwrap();
+    assert!(has_key(&memory, 5));
+}
+
+#[test]
+fn nodes_that_know_of_no_keys_are_in_the_way() {
+    let mut memory = cluster();
+    let node = serde_json::json!({ "id": 1, "uuid": "n", "name": "old", "data_address": "127.0.0.1:1",
+        "api_address": "127.0.0.1:2" });
+    memory.run(&Txn::new().put(&Key::Node(NodeId(1)).to_string(), &node)).unwrap();
+    let refused = run(&mut memory, |records| create_volume(records, &encrypted("e", 5), "ue", ""));
+    assert!(
+        matches!(&refused, Err(error @ MetaError::NotEncrypted { .. }) if error.to_string().contains("old")),
+        "{refused:?}"
+    );
+    let mut node = node;
+    node["understands"] = serde_json::json!(["encryption"]);
+    memory.run(&Txn::new().put(&Key::Node(NodeId(1)).to_string(), &node)).unwrap();
+    run(&mut memory, |records| create_volume(records, &encrypted("e", 5), "ue", "")).unwrap();
+}

@@ -1,0 +1,150 @@
+//! What a command of an I/O queue asks of its volume: a function of the command's bytes.
+
+use crate::command::io::{Blocks, Io};
+use crate::command::{Command, Entry, Fuse, Queue, Sgl};
+use crate::completion::Status;
+use crate::names::Identity;
+use crate::{BLOCK, TRANSFER_MAX};
+use azekura_frontend::Export;
+
+/// A volume as a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// The export's name.
+    pub name: String,
+    /// What names it for ever.
+    pub identity: Identity,
+    /// Logical blocks.
+    pub blocks: u64,
+    /// Nobody can write.
+    pub is_read_only: bool,
+}
+
+/// Bytes of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// What the data of a command is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// To be written from this byte on.
+    Write(u64),
+    /// So many ranges whose blocks are not needed any more.
+    Deallocate(u16),
+}
+
+/// What a command comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// There is nothing to do.
+    Done,
+    /// Read this, and send it.
+    Read(Range),
+    /// Read this, and send nothing.
+    Scan(Range),
+    /// Make this read as zeros.
+    Zero(Range),
+    /// Take so many bytes from the host, for this.
+    Take(usize, Use),
+}
+
+impl Disk {
+    /// The namespace of a volume of this cluster.
+    #[must_use]
+    pub fn of(export: &Export, cluster: u128) -> Disk {
+        Disk {
+            name: export.name.clone(),
+            identity: Identity { cluster, volume: export.id.0 },
+            blocks: export.size / BLOCK,
+            is_read_only: export.is_read_only(),
+        }
+    }
+
+    fn range(&self, blocks: &Blocks) -> Result<Range, Status> {
+        self.own(blocks.namespace)?;
+        self.bytes(blocks.first, u64::from(blocks.count))
+    }
+
+    /// Blocks as bytes, if they are there.
+    pub(crate) fn bytes(&self, first: u64, count: u64) -> Result<Range, Status> {
+        let end = first.checked_add(count).filter(|end| *end <= self.blocks);
+        end.ok_or(Status::LBA_OUT_OF_RANGE)?;
+        Ok(Range { offset: first * BLOCK, len: count * BLOCK })
+    }
+
+    fn own(&self, namespace: u32) -> Result<(), Status> {
+        if namespace == 1 { Ok(()) } else { Err(Status::INVALID_NAMESPACE) }
+    }
+
+    fn writable(&self) -> Result<(), Status> {
+        if self.is_read_only { Err(Status::WRITE_PROTECTED) } else { Ok(()) }
+    }
+}
+
+/// What an entry of an I/O queue comes to.
+///
+/// # Errors
+/// How the command fails.
+pub fn plan(disk: &Disk, entry: &Entry) -> Result<Plan, Status> {
+    if entry.fuse()? != Fuse::No {
+        return Err(Status::INVALID_FIELD);
+    }
+    let io = match Command::of(entry, Queue::Io)? {
+        Command::Io(io) => io,
+        Command::Fabrics(_) => return Err(Status::SEQUENCE_ERROR),
+        Command::Admin(_) => return Err(Status::INVALID_OPCODE),
+    };
+    Ok(match io {
+        Io::Flush { namespace } => {
+            if namespace != u32::MAX {
+                disk.own(namespace)?;
+            }
+            Plan::Done
+        }
+        Io::Read(blocks, _) => {
+            let (range, sgl) = (disk.range(&blocks)?, entry.sgl()?);
+            is_of(&sgl, range.len)?;
+            if matches!(sgl, Sgl::InCapsule { .. }) {
+                return Err(Status::SGL_TYPE_INVALID);
+            }
+            Plan::Read(range)
+        }
+        Io::Write(blocks, _) => {
+            let range = disk.range(&blocks)?;
+            disk.writable()?;
+            is_of(&entry.sgl()?, range.len)?;
+            Plan::Take(range.len as usize, Use::Write(range.offset))
+        }
+        Io::WriteZeroes(blocks, _) => {
+            let range = disk.range(&blocks)?;
+            disk.writable()?;
+            Plan::Zero(range)
+        }
+        Io::Verify(blocks, _) => Plan::Scan(disk.range(&blocks)?),
+        Io::DatasetManagement { namespace, ranges, deallocates } => {
+            disk.own(namespace)?;
+            disk.writable()?;
+            let (least, len) = (u32::from(ranges) * 16, entry.sgl()?.len());
+            // Linux always sends all 256 ranges, whatever their number is.
+            if len < least || len > 4096 {
+                return Err(Status::SGL_LENGTH_INVALID);
+            }
+            if deallocates { Plan::Take(len as usize, Use::Deallocate(ranges)) } else { Plan::Done }
+        }
+        // Identify says that there is none.
+        Io::Compare(..) => return Err(Status::INVALID_OPCODE),
+    })
+}
+
+/// Whether a descriptor is of as many bytes as its command has, and of not more than a command may.
+fn is_of(sgl: &Sgl, len: u64) -> Result<(), Status> {
+    if len > u64::from(TRANSFER_MAX) {
+        return Err(Status::INVALID_FIELD);
+    }
+    if u64::from(sgl.len()) == len { Ok(()) } else { Err(Status::SGL_LENGTH_INVALID) }
+}

@@ -1,0 +1,150 @@
+//! A command under way.
+
+use super::plan::{Disk, Plan, Range, Use};
+use crate::command::io;
+use crate::completion::Status;
+use azekura_base::PageBuf;
+use azekura_frontend::Request;
+use bytes::Bytes;
+use std::collections::VecDeque;
+
+/// Bytes that a request takes besides its data.
+const REQUEST_BYTES: usize = 1024;
+/// Bytes that are read at a time of what nobody wants to have.
+const SCAN_BYTES: u64 = 1 << 20;
+/// Bytes that are made zeros at a time (512 MiB).
+const ZERO_BYTES: u64 = 512 << 20;
+
+/// Data on its way from the host.
+#[derive(Debug, Default)]
+pub(super) struct DataIn {
+    pub wanted: usize,
+    pub have: usize,
+    /// Some of it came with a wrong digest.
+    pub is_torn: bool,
+    whole: Option<Bytes>,
+    buf: Option<PageBuf>,
+}
+
+impl DataIn {
+    /// More has come, which is not copied when all came at once.
+    pub fn take(&mut self, data: Bytes) {
+        let at = self.have;
+        self.have += data.len();
+        if at == 0 && data.len() == self.wanted {
+            self.whole = Some(data);
+            return;
+        }
+        let wanted = self.wanted;
+        let buf = self.buf.get_or_insert_with(|| PageBuf::new(wanted));
+        buf[at..at + data.len()].copy_from_slice(&data);
+    }
+
+    pub fn is_complete(&self) -> bool {
+        self.have >= self.wanted
+    }
+
+    fn finish(&mut self) -> Bytes {
+        self.whole.take().or_else(|| self.buf.take().map(PageBuf::freeze)).unwrap_or_default()
+    }
+}
+
+/// A command that has not been completed.
+#[derive(Debug)]
+pub(super) struct Task {
+    pub plan: Plan,
+    pub data: DataIn,
+    /// Its data came before there was memory for it.
+    pub is_parked: bool,
+    /// Memory that it has for its data, or for its next request.
+    pub room: Option<usize>,
+    is_started: bool,
+    write: Option<Request>,
+    /// What is to be made zeros, or to be read, piece by piece.
+    ranges: VecDeque<Range>,
+    /// It waits for memory or for its turn, and is not completed before that.
+    pub is_queued: bool,
+    /// Requests that are with the front end.
+    pub outstanding: usize,
+    pub failure: Option<Status>,
+}
+
+impl Task {
+    pub fn new(plan: Plan) -> Task {
+        let wanted = if let Plan::Take(len, _) = plan { len } else { 0 };
+        Task {
+            plan,
+            data: DataIn { wanted, ..DataIn::default() },
+            is_parked: false,
+            room: None,
+            is_started: false,
+            write: None,
+            ranges: VecDeque::new(),
+            is_queued: true,
+            outstanding: 0,
+            failure: None,
+        }
+    }
+
+    /// Bytes that its next request takes, and its answer.
+    pub fn memory_bytes(&self) -> usize {
+        let data = match self.plan {
+            Plan::Read(range) => range.len as usize,
+            Plan::Scan(_) => SCAN_BYTES as usize,
+            Plan::Take(len, _) if !self.is_started => len,
+            _ => 0,
+        };
+        data + REQUEST_BYTES
+    }
+
+    /// It fails: what has not begun does not.
+    pub fn fail(&mut self, status: Status) {
+        self.failure.get_or_insert(status);
+        self.ranges.clear();
+    }
+
+    /// There is more for the front end to do.
+    pub fn has_more(&self) -> bool {
+        self.failure.is_none() && !self.ranges.is_empty()
+    }
+
+    fn start(&mut self, disk: &Disk) -> Result<(), Status> {
+        if std::mem::replace(&mut self.is_started, true) {
+            return Ok(());
+        }
+        match self.plan {
+            Plan::Done => {}
+            Plan::Read(range) => self.write = Some(Request::Read { offset: range.offset, len: range.len }),
+            Plan::Scan(range) | Plan::Zero(range) => self.ranges.push_back(range),
+            Plan::Take(_, Use::Write(offset)) => {
+                self.write = Some(Request::Write { offset, bytes: self.data.finish() });
+            }
+            Plan::Take(_, Use::Deallocate(count)) => {
+                let data = self.data.finish();
+                for range in io::Range::list(&data, count)?.iter().filter(|range| range.count > 0) {
+                    self.ranges.push_back(disk.bytes(range.first, u64::from(range.count))?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What the front end is to do next; `None` when there is nothing more.
+    pub fn next_request(&mut self, disk: &Disk) -> Option<Request> {
+        if let Err(status) = self.start(disk) {
+            self.fail(status);
+        }
+        if let Some(request) = self.write.take() {
+            return Some(request);
+        }
+        let most = if matches!(self.plan, Plan::Scan(_)) { SCAN_BYTES } else { ZERO_BYTES };
+        let range = self.ranges.front_mut()?;
+        let (offset, len) = (range.offset, range.len.min(most));
+        (range.offset, range.len) = (offset + len, range.len - len);
+        if range.len == 0 {
+            self.ranges.pop_front();
+        }
+        let is_scan = matches!(self.plan, Plan::Scan(_));
+        Some(if is_scan { Request::Read { offset, len } } else { Request::Zero { offset, len } })
+    }
+}

@@ -1,0 +1,15 @@
+//! Data keys of encrypted volumes, and who wraps them (docs/decisions/0038-encrypted-volumes.md).
+//!
+//! A [`DataKey`] lies in the configuration only wrapped, by a key (the KEK) that a [`KeyProvider`] has. A provider may
+//! wait for files and networks: it belongs on a thread that may.
+//!
+//! - [`FileProvider`]: the KEK is in a file on each node.
+
+mod data_key;
+mod file;
+mod hex;
+mod provider;
+
+pub use data_key::DataKey;
+pub use file::FileProvider;
+pub use provider::{KeyPlace, KeyProvider, SecretsError};

@@ -1,0 +1,172 @@
+"""The NVMe/TCP door as Linux's own initiator sees it: Debian's kernel and nvme-cli in a virtual machine. Not part of
+the other tests: `./dev guest` runs it."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tools.harness.cluster import HOST
+from tools.harness.guest import HOST_IN_GUEST, Guest
+from tools.harness.process import free_port, wait_until
+
+MIB = 2**20
+PREFIX = "nqn.2026-01.io.azekura:"
+KERNEL = os.environ.get("AZEKURA_GUEST_KERNEL", "")
+
+pytestmark = pytest.mark.skipif(not KERNEL, reason="AZEKURA_GUEST_KERNEL names no unpacked kernel (./dev guest does)")
+
+
+@pytest.fixture(scope="module")
+def node(module_cluster):
+    """A node of several shards with the door, and volumes behind it."""
+    cluster = module_cluster(start=False, nodes=1)
+    port = free_port()
+    cluster.nodes[0].options = ["--nvme", f"{HOST}:{port}", "--shards", "3", "--shards-without-devices"]
+    cluster.start()
+    cluster.create_volume("vol1", "256MiB", copies=1)
+    cluster.create_volume("Vol_2", "64MiB", copies=1)
+    cluster.nvme_port = port
+    return cluster
+
+
+@pytest.fixture(scope="module")
+def guest(node, tmp_path_factory):
+    started = time.monotonic()
+    machine = Guest(Path(KERNEL), tmp_path_factory.mktemp("guest"))
+    print(f"the guest is up after {time.monotonic() - started:.1f} s")
+    machine.port = node.nvme_port
+    yield machine
+    machine.stop()
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(guest):
+    """A test that has failed leaves nothing to the next."""
+    yield
+    guest.run("cd /; umount /mnt 2>/dev/null; nvme disconnect-all")
+
+
+def target(guest):
+    return f"-t tcp -a {HOST_IN_GUEST} -s {guest.port}"
+
+
+def devices(guest):
+    """The block devices of namespaces, without those of paths."""
+    return guest.run("ls /dev | grep -E '^nvme[0-9]+n[0-9]+$' || true").split()
+
+
+def connect(guest, volume="vol1", options=""):
+    before = set(devices(guest))
+    guest.run(f"nvme connect {target(guest)} -n {PREFIX}{volume} {options}")
+    wait_until(lambda: set(devices(guest)) - before, 20, "the namespace")
+    return (set(devices(guest)) - before).pop()
+
+
+def disconnect(guest, volume="vol1"):
+    assert "disconnected 1" in guest.run(f"nvme disconnect -n {PREFIX}{volume}")
+    wait_until(lambda: not devices(guest), 20, "the namespace to be gone")
+
+
+def test_discovery(guest):
+    found = json.loads(guest.run(f"nvme discover {target(guest)} -o json"))
+    names = {record["subnqn"]: record for record in found["records"]}
+    assert set(names) == {PREFIX + "vol1", PREFIX + "Vol_2"}
+    record = names[PREFIX + "vol1"]
+    assert (record["trtype"], record["subtype"], record["trsvcid"]) == ("tcp", "nvme subsystem", str(guest.port))
+
+
+def test_what_it_says_of_itself(guest):
+    device = connect(guest)
+    listed = json.loads(guest.run("nvme list -o json"))["Devices"]
+    assert [(one["ModelNumber"], one["PhysicalSize"], one["SectorSize"]) for one in listed] == [
+        ("Azekura volume", 256 * MIB, 512)
+    ]
+    controller = json.loads(guest.run(f"nvme id-ctrl /dev/{device} -o json"))
+    assert (controller["subnqn"], controller["mdts"], controller["nn"]) == (PREFIX + "vol1", 8, 1)
+    namespace = json.loads(guest.run(f"nvme id-ns /dev/{device} -o json"))
+    assert (namespace["nsze"], namespace["nmic"], namespace["npwg"]) == (256 * MIB // 512, 1, 7)
+    first = guest.run(f"cat /sys/block/{device}/wwid")
+    assert first.startswith("uuid."), first
+    for command in ["smart-log", "error-log", "fw-log", "effects-log", "changed-ns-list-log", "ns-descs"]:
+        guest.run(f"nvme {command} /dev/{device}")
+    controller = "$(ls -d /dev/nvme* | grep -E 'nvme[0-9]+$')"
+    # CSTS, which is ready.
+    assert "value: 1" in guest.run(f"nvme get-property {controller} --offset=0x1c")
+    for feature in ["0x1", "0x2", "0x4", "0x5", "0x7", "0xb", "0xf", "0x16"]:
+        guest.run(f"nvme get-feature /dev/{device} -f {feature}")
+    assert guest.run(f"cat /sys/block/{device}/queue/minimum_io_size") == "4096"
+    disconnect(guest)
+    assert guest.run(f"cat /sys/block/{connect(guest)}/wwid") == first
+    disconnect(guest)
+
+
+@pytest.mark.parametrize("options", ["", "--hdr-digest --data-digest", "--disable-sqflow", "-i 1 -Q 16"])
+def test_a_file_system(guest, options):
+    """What was written is there after unmounting and connecting again, whatever was agreed on."""
+    device = connect(guest, options=options)
+    guest.run(f"mkfs.ext4 -q -F /dev/{device}", within_s=120)
+    guest.run(f"mount /dev/{device} /mnt")
+    guest.run("dd if=/dev/urandom of=/tmp/a bs=64k count=512 2>/dev/null; cp /tmp/a /mnt/a; cp /bin/busybox /mnt/b")
+    guest.run("cd /mnt && sha256sum a b > sums && sync; cd /")
+    guest.run("umount /mnt")
+    disconnect(guest)
+    device = connect(guest, options=options)
+    guest.run(f"e2fsck -f -n /dev/{device}", within_s=120)
+    guest.run(f"mount /dev/{device} /mnt && cd /mnt && sha256sum -c sums; cd /")
+    guest.run("rm /mnt/a; sync; fstrim /mnt; umount /mnt")
+    disconnect(guest)
+
+
+def test_discards_and_zeroes_read_as_zeros(guest):
+    device = connect(guest)
+    zero, discard = f"nvme write-zeroes /dev/{device} -s 2048 -c 4095", f"nvme dsm /dev/{device} --ad -s 2048 -b 4096"
+    for command in [zero, discard]:
+        guest.run(f"dd if=/dev/urandom of=/dev/{device} bs=1M count=8 oflag=direct 2>/dev/null")
+        # 4096 blocks of 512 bytes: 2 MiB, from 1 MiB on.
+        guest.run(command)
+        read = f"dd if=/dev/{device} bs=1M skip=1 count=2 iflag=direct 2>/dev/null"
+        assert guest.run(f"{read} | tr -d '\\0' | wc -c") == "0", command
+    guest.run(f"nvme verify /dev/{device} -s 0 -c 65535")
+    assert "LBA" in guest.run(f"nvme read /dev/{device} -s 99999999 -c 0 -z 512 2>&1", fails=True)
+    disconnect(guest)
+
+
+def test_a_volume_that_grows_is_noticed(node, guest):
+    device = connect(guest, "Vol_2")
+    assert guest.run(f"cat /sys/block/{device}/size") == str(64 * MIB // 512)
+    node.cli("volume", "resize", "Vol_2", "128MiB")
+    wait_until(
+        lambda: guest.run(f"cat /sys/block/{device}/size") == str(128 * MIB // 512), 20, "the guest to see the new size"
+    )
+    guest.run(f"dd if=/dev/urandom of=/dev/{device} bs=1M seek=127 count=1 oflag=direct 2>/dev/null")
+    disconnect(guest, "Vol_2")
+
+
+def test_a_restart_of_the_node_is_survived(node, guest):
+    """What is written while the node is away waits, and lands when it is there again."""
+    device = connect(guest, options="--reconnect-delay=1 --ctrl-loss-tmo=120 --keep-alive-tmo=3")
+    for name in ["before", "after"]:
+        guest.run(f"dd if=/dev/urandom of=/tmp/{name} bs=1M count=8 2>/dev/null")
+    guest.run(f"dd if=/tmp/before of=/dev/{device} bs=1M oflag=direct 2>/dev/null")
+    node.nodes[0].kill()
+    guest.run(f"dd if=/tmp/after of=/dev/{device} bs=1M seek=8 oflag=direct 2>/tmp/dd & sleep 3")
+    node.nodes[0].start()
+    guest.run("wait", within_s=120)
+    for name, skip in [("before", 0), ("after", 8)]:
+        read = f"dd if=/dev/{device} bs=1M skip={skip} count=8 iflag=direct 2>/dev/null"
+        assert guest.run(f"{read} | sha256sum | cut -c1-64") == guest.run(f"sha256sum /tmp/{name} | cut -c1-64")
+    disconnect(guest)
+
+
+def test_idle_hosts_live(guest):
+    """Keep Alive goes on, and nobody is closed for silence."""
+    device = connect(guest, options="--keep-alive-tmo=2")
+    state = "cat /sys/class/nvme/nvme*/state"
+    for _ in range(4):
+        time.sleep(2)
+        assert guest.run(state) == "live"
+    guest.run(f"dd if=/dev/{device} of=/dev/null bs=1M count=1 iflag=direct 2>/dev/null")
+    disconnect(guest)

@@ -1,0 +1,137 @@
+"""A machine of QEMU with Debian's kernel and busybox in memory, whose shell is driven over a serial line."""
+
+import re
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from tools.harness.process import Process
+
+# The machine that QEMU runs on, as its user network shows it to the guest.
+HOST_IN_GUEST = "10.0.2.2"
+BOOT_WITHIN_S = 180
+PROGRAMS = ["/usr/sbin/nvme", "/sbin/mkfs.ext4", "/sbin/e2fsck"]
+MODULES = [
+    "net/core/failover",
+    "drivers/net/net_failover",
+    "drivers/virtio/virtio",
+    "drivers/virtio/virtio_ring",
+    "drivers/virtio/virtio_pci_modern_dev",
+    "drivers/virtio/virtio_pci_legacy_dev",
+    "drivers/virtio/virtio_pci",
+    "drivers/net/virtio_net",
+    "drivers/nvme/host/nvme-fabrics",
+    "drivers/nvme/host/nvme-tcp",
+]
+INIT = """#!/bin/busybox sh
+/bin/busybox --install -s /bin
+mount -t proc none /proc; mount -t sysfs none /sys; mount -t devtmpfs none /dev; mount -t tmpfs none /tmp
+export PATH=/bin:/sbin:/usr/bin:/usr/sbin HOME=/tmp
+for round in 1 2 3 4; do for module in /modules/*.ko; do insmod $module 2>/dev/null; done; done
+ip link set lo up; ip link set eth0 up; ip addr add 10.0.2.15/24 dev eth0
+stty -F /dev/ttyS1 raw -echo
+exec 0</dev/ttyS1 1>/dev/ttyS1 2>&1
+echo "@@ready@@"
+while IFS= read -r line; do
+    eval "$line" </dev/null
+    echo "@@$?@@"
+done
+"""
+
+
+def libraries(program):
+    """The shared libraries of a program, and its loader."""
+    text = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    return re.findall(r"(/\S+) \(0x", text)
+
+
+def make_image(kernel, folder):
+    """An initial file system for the unpacked kernel package in `kernel`."""
+    tree = Path(folder) / "tree"
+    shutil.rmtree(tree, ignore_errors=True)
+    for name in ["bin", "sbin", "proc", "sys", "dev", "tmp", "mnt", "modules", "etc/nvme", "usr/bin", "usr/sbin"]:
+        (tree / name).mkdir(parents=True)
+    shutil.copy(shutil.which("busybox"), tree / "bin/busybox")
+    (tree / "init").write_text(INIT)
+    (tree / "init").chmod(0o755)
+    for module in MODULES:
+        found = next(Path(kernel).glob(f"lib/modules/*/kernel/{module}.ko*"))
+        target = tree / "modules" / found.name.split(".ko")[0]
+        if found.suffix == ".xz":
+            target.with_suffix(".ko").write_bytes(subprocess.check_output(["xz", "-dc", found]))
+        else:
+            shutil.copy(found, target.with_suffix(".ko"))
+    for program in PROGRAMS:
+        for path in [program, *libraries(program)]:
+            target = tree / path.lstrip("/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, target)
+    # The names that a host has for good (nvme-cli's package makes them at its installation).
+    (tree / "etc/nvme/hostnqn").write_text("nqn.2014-08.org.nvmexpress:uuid:5b0a2a3f-8e3e-4d63-9f9a-0d3c2a1b4c5d\n")
+    (tree / "etc/nvme/hostid").write_text("5b0a2a3f-8e3e-4d63-9f9a-0d3c2a1b4c5d\n")
+    image = Path(folder) / "initramfs.gz"
+    command = f"cd {tree} && find . | cpio --quiet -o -H newc | gzip -1 > {image}"
+    subprocess.run(["bash", "-c", command], check=True)
+    return next(Path(kernel).glob("boot/vmlinuz-*")), image
+
+
+class Guest:
+    """The machine. Without KVM, which not every machine has that runs tests."""
+
+    def __init__(self, kernel, folder):
+        folder = Path(folder)
+        vmlinuz, image = make_image(kernel, folder)
+        line = folder / "line"
+        command = [
+            *["qemu-system-x86_64", "-nodefaults", "-display", "none", "-m", "768", "-smp", "2", "-no-reboot"],
+            *["-accel", "tcg", "-cpu", "max", "-kernel", vmlinuz, "-initrd", image],
+            *["-append", "console=ttyS0 panic=-1 loglevel=6 nvme_core.multipath=Y"],
+            *["-serial", f"file:{folder}/console", "-serial", f"unix:{line},server=on,wait=off"],
+            *["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"],
+        ]
+        self.console = folder / "console"
+        self.process = Process(command, folder / "qemu.log")
+        self.line = socket.socket(socket.AF_UNIX)
+        deadline = time.monotonic() + 10
+        while True:
+            try:
+                self.line.connect(str(line))
+                break
+            except OSError:
+                assert time.monotonic() < deadline and self.process.alive, self.process.log_tail(20)
+                time.sleep(0.1)
+        self.unread = ""
+        self.read_until(r"@@ready@@", BOOT_WITHIN_S)
+
+    def read_until(self, pattern, within_s):
+        """What comes before `pattern`, and the match."""
+        deadline = time.monotonic() + within_s
+        while not (found := re.search(pattern, self.unread)):
+            left = deadline - time.monotonic()
+            assert left > 0, f"no {pattern} in {within_s} s, but {self.unread!r}; console: {self.console_tail()}"
+            self.line.settimeout(left)
+            try:
+                data = self.line.recv(65536)
+            except TimeoutError:
+                continue
+            assert data, f"the guest has ended: {self.console_tail()}"
+            self.unread += data.decode(errors="replace")
+        before, self.unread = self.unread[: found.start()], self.unread[found.end() :]
+        return before, found
+
+    def console_tail(self, lines=30):
+        return "\n".join(self.console.read_text(errors="replace").splitlines()[-lines:])
+
+    def run(self, command, within_s=60, fails=False):
+        """What a command of the guest's shell prints."""
+        self.line.sendall(command.encode() + b"\n")
+        text, found = self.read_until(r"@@(\d+)@@\r?\n", within_s)
+        text = text.strip()
+        assert (found[1] != "0") == fails, f"{command}: exit code {found[1]}, {text}; console: {self.console_tail()}"
+        return text
+
+    def stop(self):
+        self.line.close()
+        self.process.kill()
