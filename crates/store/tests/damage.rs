@@ -6,16 +6,9 @@ mod common;
 use azekura_base::{BlockIndex, BlockRange, DeviceId, LayerId, PgId};
 use azekura_store::{
     CheckpointBatch, Completion, DeviceError, Done, Effect, Entry, Failure, Identity, InMemoryMap, Inspector, LeafKey,
-    MapError, OpenError, ReadDevice, ReadError, SavedLeaf, SavedMap, Severity, Store, check,
+    MapError, OpenError, ReadError, SavedLeaf, SavedMap, Severity, Store, check,
 };
-use bytes::Bytes;
 use common::*;
-
-impl ReadDevice for &Disk {
-    fn read(&self, offset: u64, len: usize) -> Result<Bytes, DeviceError> {
-        self.try_read(offset, len)
-    }
-}
 
 /// A store with some history, closed.
 fn closed(writes: u64) -> (Disk, InMemoryMap) {
