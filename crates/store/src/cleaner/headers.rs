@@ -57,7 +57,7 @@ impl Headers {
             batch.kind == BatchKind::Moves
                 && (header.segment, header.block) == (segment, block)
                 && header.blocks() <= options.segment_blocks - block
-                && self.walk.is_none_or(|last| follows(header, last.as_ref()))
+                && self.walk.is_none_or(|last| header.follows_moves(last.as_ref()))
         });
         let Some(batch) = batch else {
             self.broken |= self.walk.is_none();
@@ -79,12 +79,4 @@ impl Headers {
         let whole = !self.broken && !self.contents.is_empty();
         done.then(|| whole.then(|| std::mem::take(&mut self.contents)))
     }
-}
-
-/// The batch with this header is the next in its segment.
-fn follows(header: &BatchHeader, last: Option<&BatchHeader>) -> bool {
-    let Some(last) = last else { return header.sequence == 1 };
-    header.sequence == last.sequence + 1
-        && header.previous == last.crc
-        && (header.incarnation, header.generation) == (last.incarnation, last.generation)
 }

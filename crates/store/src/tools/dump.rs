@@ -161,16 +161,22 @@ impl<D: ReadDevice> Inspector<D> {
         let len = segment_blocks as usize * BLOCK_SIZE;
         let bytes = self.device.read(u64::from(base) * BLOCK_SIZE as u64, len)?;
         let mut info = SegmentInfo { segment, generation: None, summary: false, apart: false, batches: Vec::new() };
-        let mut block = 0;
+        let (mut block, mut last) = (0, None);
         while block < segment_blocks {
             let Some(batch) = Batch::decode(&bytes[block as usize * BLOCK_SIZE..], &identity) else { break };
             let header = &batch.header;
             let generation = info.generation.unwrap_or(header.generation);
             let fits = (header.segment, header.block, header.generation) == (segment, block, generation);
-            if !fits || batch.kind == BatchKind::Summary {
+            // Behind the last batch there may be some of an earlier use of the segment.
+            let follows = match batch.kind {
+                BatchKind::Records => !info.apart,
+                BatchKind::Moves => (block == 0 || info.apart) && header.follows_moves(last.as_ref()),
+                BatchKind::Summary => false,
+            };
+            if !fits || !follows {
                 break;
             }
-            info.generation = Some(generation);
+            (info.generation, last) = (Some(generation), Some(*header));
             info.apart = batch.kind == BatchKind::Moves;
             info.batches.push(batch_info(&batch, base + block + header.header_blocks, batch.payload_is_whole()));
             block += header.blocks();

@@ -6,6 +6,7 @@ mod batch;
 mod common;
 mod damage;
 mod load;
+mod tools;
 
 use azekura_store::{InMemoryMap, Inspector, SavedMap, SegmentInfo};
 use common::Disk;

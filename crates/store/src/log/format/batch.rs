@@ -94,6 +94,14 @@ impl BatchHeader {
         buf.freeze()
     }
 
+    /// This batch of moved blocks is the next one in its segment behind `last`, or the first.
+    pub fn follows_moves(&self, last: Option<&BatchHeader>) -> bool {
+        let Some(last) = last else { return self.sequence == 1 };
+        self.sequence == last.sequence + 1
+            && self.previous == last.crc
+            && (self.incarnation, self.generation) == (last.incarnation, last.generation)
+    }
+
     /// Blocks of the whole batch.
     pub fn blocks(&self) -> u32 {
         self.header_blocks + self.payload_blocks
