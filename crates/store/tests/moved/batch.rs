@@ -13,6 +13,7 @@ pub struct Entry {
 
 pub struct Batch {
     pub kind: u16,
+    pub generation: u64,
     pub segment: u32,
     pub block: u32,
     pub header_blocks: u32,
@@ -37,7 +38,8 @@ impl Batch {
             entries.push(entry);
         }
         let (segment, block) = (u32_at(80), u32_at(84));
-        Batch { kind, segment, block, header_blocks: u32_at(88), payload_blocks: u32_at(92), entries }
+        let generation = u64::from_le_bytes(bytes[72..80].try_into().unwrap());
+        Batch { kind, generation, segment, block, header_blocks: u32_at(88), payload_blocks: u32_at(92), entries }
     }
 
     /// It says where blocks were moved to.

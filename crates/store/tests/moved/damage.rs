@@ -1,7 +1,7 @@
 //! Torn and damaged headers: what can't be read of a segment of moved blocks costs no block that clients have.
 
 use crate::common::*;
-use crate::load::{Lands, Load, options};
+use crate::load::{DEPTH, Lands, Load, options};
 use crate::{apart, closed, segments};
 use azekura_store::{OpenError, SavedMap, SegmentInfo};
 
@@ -54,7 +54,6 @@ fn a_header_that_is_damaged_while_the_store_runs_costs_no_block() {
 /// A header of the chain is torn or damaged: the store opens without what was in flight, or is refused.
 #[test]
 fn damage_in_the_chain_is_found_beside_segments_of_moved_blocks() {
-    let window = u64::from(options().batches_in_flight_max) + 1;
     let (mut load, mut refused, mut shortened) = (closed(), 0, 0);
     for _ in 0..40 {
         load.overwrite(5, &mut |_| {});
@@ -69,9 +68,9 @@ fn damage_in_the_chain_is_found_beside_segments_of_moved_blocks() {
                     Ok(rig) => {
                         rig.check_accounts();
                         let end = rig.store.group(azekura_base::PgId(1)).prepared_end.0;
-                        // Each batch has at most so many writes.
+                        // Each round of writes proves that those before it were durable.
                         let lost = load.acknowledged().saturating_sub(end);
-                        assert!(lost <= window * 8, "{lost} acknowledged writes are lost without a word");
+                        assert!(lost <= DEPTH as u64, "{lost} acknowledged writes are lost without a word");
                         shortened += u32::from(lost > 0);
                     }
                     Err(OpenError::Damaged(_)) => refused += 1,

@@ -3,7 +3,7 @@
 use crate::batch::{Batch, ENTRY_MOVED, KIND_MOVES};
 use crate::common::{Disk, Rig, bytes_of, filled};
 use azekura_base::{PgId, Sequence};
-use azekura_store::{InMemoryMap, Options};
+use azekura_store::{InMemoryMap, Options, SavedMap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 const CHUNKS: u32 = 4;
 const BLOCKS: u16 = 128;
 /// Writes of a client that are under way at once.
-const DEPTH: usize = 8;
+pub const DEPTH: usize = 8;
 /// Steps after which a round of writes counts as stuck.
 const STEPS_MAX: usize = 5_000;
 
@@ -76,6 +76,12 @@ pub struct Load {
     /// Segments into which the chain was written.
     pub chained: BTreeSet<u32>,
     pub crashes: Crashes,
+    /// Of a segment of moved blocks: the generation of the last landed record that moves blocks to it.
+    records: BTreeMap<u32, u64>,
+    /// The generation with which each segment was opened last.
+    opened: BTreeMap<u32, u64>,
+    /// Moved blocks land only when nothing else is left to be done.
+    pub holds_moves: bool,
 }
 
 impl Load {
@@ -98,6 +104,9 @@ impl Load {
             reused: BTreeSet::new(),
             chained: BTreeSet::new(),
             crashes: Crashes::default(),
+            records: BTreeMap::new(),
+            opened: BTreeMap::new(),
+            holds_moves: false,
         }
     }
 
@@ -156,6 +165,24 @@ impl Load {
         }
         self.rig.take_effects();
         self.rig.done.clear();
+        self.look_at_writes();
+    }
+
+    /// No segment is written anew before a replay begins behind all records that move blocks to it, nor while a write
+    /// of its earlier use may still land.
+    fn look_at_writes(&mut self) {
+        let mut under_way: BTreeMap<u32, u64> = BTreeMap::new();
+        for (_, _, bytes) in &self.rig.disk.waiting {
+            let Batch { segment, generation, .. } = Batch::of(bytes);
+            let other = *under_way.entry(segment).or_insert(generation);
+            assert_eq!(other, generation, "segment {segment} is written for two generations at once");
+            if self.opened.insert(segment, generation) != Some(generation)
+                && let Some(record) = self.records.remove(&segment)
+            {
+                let position = self.rig.map.root().unwrap().unwrap().root.position.generation;
+                assert!(position > record, "segment {segment} is written anew, and a replay reads generation {record}");
+            }
+        }
     }
 
     /// One of the effects that are under way is done, whichever.
@@ -165,7 +192,12 @@ impl Load {
         if all == 0 {
             return;
         }
-        let index = self.roll() as usize % all;
+        let mut index = self.roll() as usize % all;
+        let is_held = |(_, _, bytes): &(_, _, Vec<u8>)| self.holds_moves && Batch::of(bytes).kind == KIND_MOVES;
+        if index < writes && is_held(&self.rig.disk.waiting[index]) {
+            let other = self.rig.disk.waiting.iter().position(|write| !is_held(write));
+            index = other.unwrap_or(if all > writes { writes } else { index });
+        }
         if index < writes {
             self.note(index);
             self.rig.finish_write(index);
@@ -184,6 +216,8 @@ impl Load {
             self.chained.insert(batch.segment);
             self.reused.extend(self.apart.remove(&batch.segment).map(|_| batch.segment));
             for entry in batch.entries.iter().filter(|entry| entry.kind == ENTRY_MOVED) {
+                let segment = (entry.request - 256) as u32 / self.options.segment_blocks;
+                self.records.insert(segment, batch.generation);
                 (entry.request..entry.request + u64::from(entry.count)).for_each(|at| {
                     self.placed.remove(&at);
                 });

@@ -1,4 +1,4 @@
-//! Restarts of a store with segments of moved blocks (decision 0036): after a clean stop, and after a crash at each step.
+//! Restarts of a store with segments of moved blocks (decision 0036), also after a crash at each step.
 #![allow(clippy::unwrap_used)]
 
 mod batch;
@@ -86,6 +86,18 @@ fn a_crash_at_any_step_of_a_move_loses_nothing() {
     let crashes = &load.crashes;
     assert!(crashes.before_the_record > 100 && crashes.in_a_full_segment > 10, "{crashes:?}");
     assert!(crashes.behind_the_record > 100 && crashes.after_reuse > 500, "{crashes:?}");
+}
+
+/// What is dropped while it is being written keeps its segment until the write has landed.
+#[test]
+fn moved_blocks_that_land_late_hit_no_segment_of_somebody_else() {
+    let mut load = warm();
+    for round in 0..60 {
+        load.holds_moves = round % 4 > 0;
+        load.overwrite(20, &mut |_| {});
+    }
+    load.settle();
+    load.check();
 }
 
 /// One crash after the other, each soon after the start.

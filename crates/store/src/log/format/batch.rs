@@ -172,3 +172,33 @@ impl<'a> Batch<'a> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use azekura_base::DeviceId;
+
+    #[test]
+    fn of_moved_blocks_only_the_very_next_batch_follows() {
+        let identity = Identity { cluster: 1, device: DeviceId(1), instance: 1 };
+        let of = |sequence| BatchHeader {
+            sequence,
+            incarnation: 3,
+            generation: 9,
+            ..BatchHeader::new(BatchKind::Moves, &identity)
+        };
+        let first = BatchHeader { crc: 77, ..of(1) };
+        let next = BatchHeader { previous: 77, ..of(2) };
+        assert!(first.follows_moves(None) && !next.follows_moves(None));
+        assert!(next.follows_moves(Some(&first)));
+        // Left over from an earlier use of the segment, or from a life that a crash has ended.
+        for other in [
+            BatchHeader { previous: 78, ..next },
+            BatchHeader { incarnation: 2, ..next },
+            BatchHeader { generation: 8, ..next },
+            BatchHeader { sequence: 3, ..next },
+        ] {
+            assert!(!other.follows_moves(Some(&first)), "{other:?}");
+        }
+    }
+}
