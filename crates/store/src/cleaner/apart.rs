@@ -194,6 +194,7 @@ impl Apart {
         let io = cx.new_io(Io::Moves);
         self.in_flight.push_back(InFlight { io, segment: header.segment, done: false, moves, dropped: 0 });
         cx.counters().moved_blocks += u64::from(blocks);
+        cx.counters().moved_apart_blocks += u64::from(blocks);
         cx.counters().batches += 1;
         cx.counters().log_bytes += u64::from(header.blocks()) * BLOCK_SIZE as u64;
         let durable = cx.options().flush;
