@@ -2,6 +2,8 @@
 
 mod apart;
 mod segment;
+#[cfg(test)]
+mod tests;
 mod victim;
 
 pub(crate) use segment::{CLEANER_SEGMENTS, Link, Segment, State, ZERO_SEGMENTS};

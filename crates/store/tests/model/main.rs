@@ -78,7 +78,7 @@ proptest! {
 }
 
 /// Blocks that go into segments of their own in a history on a roomy device, on average: half of what do.
-const MOVED_APART_MIN: u64 = 100;
+const MOVED_APART_MIN: u64 = 45;
 /// Crashes in such a history of a store that has moved some, on average: half of what there are.
 const CRASHES_AFTER_MOVES_MIN: u64 = 1;
 

@@ -31,11 +31,11 @@ impl World {
     pub fn warm(&mut self, writes: u64) {
         let mut dice = Dice(writes);
         for write in 0..writes {
-            let hot = dice.roll() % 8 > 0;
+            let hot = !dice.roll().is_multiple_of(8);
             let chunk = if hot { 0 } else { dice.roll() as u32 % CHUNKS };
             let (first, count) = (dice.roll() as u16 % 20, 1 + dice.roll() as u16 % 4);
             self.act(&Action::Write { chunk, first, count, zero: false });
-            if write % 8 == 0 {
+            if write.is_multiple_of(8) {
                 (0..GROUPS).for_each(|pg| self.act(&Action::Commit { pg, back: 0 }));
                 self.settle();
             }

@@ -262,7 +262,7 @@ impl Load {
                 Lands::Moves => batch.kind == KIND_MOVES,
                 Lands::Pieces => {
                     for (sector, part) in bytes.chunks(512).enumerate() {
-                        if self.roll() % 4 > 0 {
+                        if !self.roll().is_multiple_of(4) {
                             disk.write(offset + sector as u64 * 512, part);
                         }
                     }
