@@ -1,5 +1,6 @@
-//! The `azekura` program: a node (`azekura_server`), the command line that asks nodes (`azekura_cli`), and the driver for
-//! Kubernetes (`azekura_csi`). Its own are the commands that work on this machine's files while no node has them open.
+//! The `azekura` program: a node (`azekura_server`), the command line that asks nodes (`azekura_cli`), and the driver
+//! for Kubernetes (`azekura_csi`). Its own are the commands that work on this machine's files while no node has them
+//! open.
 
 mod restored;
 mod store;

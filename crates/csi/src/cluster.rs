@@ -13,7 +13,7 @@ use azekura_client::{Client, ClientError, Trust};
 use tonic::{Code, Status};
 
 use crate::Outcome;
-use crate::command::CsiError;
+use crate::error::CsiError;
 
 /// The longest token or certificate that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;

@@ -6,18 +6,10 @@ use clap::{Args, Subcommand};
 
 use crate::cluster::Cluster;
 use crate::controller::Controller;
+use crate::error::CsiError;
 use crate::node::devices::Way;
 use crate::node::{Node, NodeSetup};
 use crate::serve::{Offered, serve};
-
-/// Why the driver does not run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CsiError {
-    /// What is wrong.
-    pub message: String,
-    /// What to do about it.
-    pub hint: &'static str,
-}
 
 /// Run the CSI driver, which makes and mounts volumes for Kubernetes.
 #[derive(Debug, Args)]

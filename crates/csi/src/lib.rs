@@ -2,8 +2,8 @@
 //!
 //! - [`controller`] makes volumes, snapshots and attachments. It runs once in a cluster.
 //! - [`node`] brings attached volumes to containers of its machine. It runs on every machine.
-//! - Both talk to Azekura through its REST API alone ([`cluster`]), and keep nothing in memory: what was done is seen in
-//!   the cluster, in the kernel and in files, so that a call can be repeated at any time, by any process.
+//! - Both talk to Azekura through its REST API alone ([`cluster`]), and keep nothing in memory: what was done is seen
+//!   in the cluster, in the kernel and in files, so that a call can be repeated at any time, by any process.
 //!
 //! Calls are ordinary functions that may wait; [`calls`] runs each on a thread for such.
 
@@ -12,6 +12,7 @@ mod capability;
 mod cluster;
 mod command;
 mod controller;
+mod error;
 mod health;
 mod identity;
 mod locks;
@@ -23,7 +24,8 @@ mod proto;
 mod serve;
 mod sizes;
 
-pub use command::{CsiCommand, CsiError};
+pub use command::CsiCommand;
+pub use error::CsiError;
 
 /// How the driver is known to Kubernetes, unless it is told otherwise.
 pub const DRIVER_NAME: &str = "csi.azekura.io";

@@ -11,8 +11,8 @@ use tonic::transport::Server;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::command::CsiError;
 use crate::controller::Controller;
+use crate::error::CsiError;
 use crate::identity::Who;
 use crate::node::Node;
 use crate::proto::controller_server::ControllerServer;

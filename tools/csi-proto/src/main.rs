@@ -1,4 +1,4 @@
-//! Makes `crates/csi/proto/csi.v1.rs` from `csi.proto` beside it, which is the file of the CSI specification:
+//! Makes `crates/csi/proto/csi.v1.generated` from `csi.proto` beside it, which is the file of the CSI specification:
 //! `cargo run --manifest-path tools/csi-proto/Cargo.toml`. It is run by hand when that file is replaced
 //! (docs/decisions/0047-csi.md); a test of `crates/csi` notices when it was forgotten.
 
@@ -25,6 +25,6 @@ fn main() {
     let code = fs::read_to_string(made.join("csi.v1.rs")).expect("code was made");
     fs::remove_dir_all(&made).expect("the folder can be removed");
     let hash = blake3::hash(&fs::read(folder.join("csi.proto")).expect("csi.proto can be read")).to_hex();
-    let head = "// Made by tools/csi-proto from csi.proto, whose BLAKE3 hash is";
-    fs::write(folder.join("csi.v1.rs"), format!("{head} {hash}\n{code}")).expect("the code can be kept");
+    let head = "// Made by tools/csi-proto. BLAKE3 of csi.proto:";
+    fs::write(folder.join("csi.v1.generated"), format!("{head} {hash}\n{code}")).expect("the code can be kept");
 }

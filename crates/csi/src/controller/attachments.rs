@@ -1,4 +1,5 @@
-//! Publishing a volume to a node is an attachment that stays until it is taken away (docs/decisions/0009-attachments.md).
+//! Publishing a volume to a node is an attachment that stays until it is taken away
+//! (docs/decisions/0009-attachments.md).
 //!
 //! Taking it away is answered when no write of the node can be applied any more, also when the node does not answer. So
 //! a volume of a dead node can be used elsewhere, and the node that comes back finds its attachment ended.

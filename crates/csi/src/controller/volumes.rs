@@ -104,8 +104,8 @@ impl Controller {
     }
 
     /// Deletes what has come by itself, of a volume that is to be deleted. What somebody has asked for is in the way: a
-    /// snapshot ends with its volume here. The volume is never deleted together with snapshots, so that one that is made
-    /// at this moment stays.
+    /// snapshot ends with its volume here. The volume is never deleted together with snapshots, so that one that is
+    /// made at this moment stays.
     fn delete_passing_snapshots(&self, volume: &str) -> Outcome<()> {
         let all = match self.cluster.ask::<VolumeSnapshots>([volume.to_owned()], &NoQuery {})? {
             Ok(all) => all,

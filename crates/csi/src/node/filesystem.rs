@@ -118,11 +118,12 @@ pub(super) fn ensure(device: &Path, wanted: Filesystem, read_only: bool, formatt
 }
 
 fn make(device: &Path, wanted: Filesystem, again: bool) -> Outcome<()> {
-    // Blocks that were never written need no discards. mkfs itself refuses what has a signature, unless it is made again.
+    // Blocks that were never written need no discards. mkfs itself refuses what has a signature, unless it is made
+    // again. Whatever size of sectors the device has here, it may have 4 KiB where the volume is used next.
     let (program, options, force): (_, &[&str], _) = match wanted {
-        Filesystem::Ext4 => ("mkfs.ext4", &["-q", "-m", "0", "-E", "nodiscard"], "-F"),
-        Filesystem::Xfs => ("mkfs.xfs", &["-q", "-K"], "-f"),
-        Filesystem::Btrfs => ("mkfs.btrfs", &["-q", "--nodiscard"], "-f"),
+        Filesystem::Ext4 => ("mkfs.ext4", &["-q", "-m", "0", "-b", "4096", "-E", "nodiscard"], "-F"),
+        Filesystem::Xfs => ("mkfs.xfs", &["-q", "-K", "-s", "size=4096"], "-f"),
+        Filesystem::Btrfs => ("mkfs.btrfs", &["-q", "--nodiscard", "-s", "4096"], "-f"),
     };
     let mut arguments: Vec<&std::ffi::OsStr> = options.iter().map(std::ffi::OsStr::new).collect();
     if again {
@@ -132,8 +133,8 @@ fn make(device: &Path, wanted: Filesystem, again: bool) -> Outcome<()> {
     run(&format!("formatting {}", device.display()), program, arguments).map(|_| ())
 }
 
-/// Repairs what can be repaired without a question; makes an ext4 as large as its device, for which it needs more rights
-/// once it is mounted.
+/// Repairs what can be repaired without a question; makes an ext4 as large as its device, for which it needs more
+/// rights once it is mounted.
 fn check(device: &Path, filesystem: Filesystem) -> Outcome<()> {
     if filesystem != Filesystem::Ext4 {
         // They look after themselves when they are mounted.

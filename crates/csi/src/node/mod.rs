@@ -1,8 +1,8 @@
 //! The node: attached volumes as devices and folders of this machine's containers.
 //!
 //! Staging makes the device and mounts its file system once; publishing mounts that, or the device, where a container
-//! wants it. What there is, is found in the kernel's lists each time: this process may end at any moment, and the one after
-//! it goes on.
+//! wants it. What there is, is found in the kernel's lists each time: this process may end at any moment, and the one
+//! after it goes on.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use tonic::Status;
 
 use crate::Outcome;
 use crate::cluster::{Cluster, told};
-use crate::command::CsiError;
+use crate::error::CsiError;
 use crate::locks::Locks;
 use crate::proto::node_server;
 use crate::proto::node_service_capability::rpc::Type as Can;
@@ -112,12 +112,13 @@ impl Node {
 
     /// What is wanted of the ways to a device: this machine's node serves it.
     fn wanted(&self, volume: &VolumeView, read_only: bool) -> Outcome<Wanted> {
+        let shared = volume.attachments.iter().any(|entry| entry.node_name == self.name && entry.shared);
         let own = self.own()?;
         let endpoints = volume.endpoints.iter().filter(|there| {
             own.endpoints.iter().any(|mine| mine.protocol == there.protocol && mine.address == there.address)
         });
         let (volume, size_bytes) = (volume.name.clone(), volume.size_bytes);
-        Ok(Wanted { volume, endpoints: endpoints.cloned().collect(), size_bytes, read_only })
+        Ok(Wanted { volume, endpoints: endpoints.cloned().collect(), size_bytes, read_only, shared })
     }
 
     /// The device of a volume that has to be staged.

@@ -21,9 +21,10 @@ pub(super) fn find(file: &Path) -> Outcome<Option<PathBuf>> {
     Ok(None)
 }
 
-/// Makes a loop device of a file. Its own cache would be a second one, and an old one where others write to the volume.
-pub(super) fn make(file: &Path, read_only: bool) -> Outcome<PathBuf> {
-    let mut arguments = vec!["--find", "--show", "--direct-io=on"];
+/// Makes a loop device of a file. Its sectors are whole blocks, as the volume's are. `direct`: past the kernel's cache.
+pub(super) fn make(file: &Path, read_only: bool, direct: bool) -> Outcome<PathBuf> {
+    let direct = if direct { "--direct-io=on" } else { "--direct-io=off" };
+    let mut arguments = vec!["--find", "--show", "--sector-size=4096", direct];
     if read_only {
         arguments.push("--read-only");
     }

@@ -42,6 +42,8 @@ pub(crate) struct Wanted {
     pub(crate) size_bytes: u64,
     /// Nothing is to be written.
     pub(crate) read_only: bool,
+    /// Others may write at the same time: nothing that was read before is to be shown again.
+    pub(crate) shared: bool,
 }
 
 impl Wanted {
@@ -191,7 +193,7 @@ mod tests {
         };
         let endpoints =
             vec![endpoint("nbd", "10.0.0.1:10809"), endpoint("nbd", "unix:/x"), endpoint("nvme", "10.0.0.1:4420")];
-        let wanted = Wanted { volume: "v".into(), endpoints, size_bytes: 0, read_only: false };
+        let wanted = Wanted { volume: "v".into(), endpoints, size_bytes: 0, read_only: false, shared: false };
         assert_eq!(wanted.address("nbd"), Some("unix:/x"));
         assert_eq!(wanted.address("nvme"), Some("10.0.0.1:4420"));
         let refusal = wanted.address_or_refusal("iscsi", "--iscsi").unwrap_err();
