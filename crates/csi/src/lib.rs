@@ -1,11 +1,11 @@
 //! The driver of the Container Storage Interface: what Kubernetes asks to have volumes made and mounted (docs/csi.md).
 //!
-//! - [`controller`] makes volumes, snapshots and attachments. It runs once in a cluster.
-//! - [`node`] brings attached volumes to containers of its machine. It runs on every machine.
-//! - Both talk to Azekura through its REST API alone ([`cluster`]), and keep nothing in memory: what was done is seen
+//! - `controller` makes volumes, snapshots and attachments. It runs once in a cluster.
+//! - `node` brings attached volumes to containers of its machine. It runs on every machine.
+//! - Both talk to Azekura through its REST API alone (`cluster`), and keep nothing in memory: what was done is seen
 //!   in the cluster, in the kernel and in files, so that a call can be repeated at any time, by any process.
 //!
-//! Calls are ordinary functions that may wait; [`calls`] runs each on a thread for such.
+//! Calls are ordinary functions that may wait; `calls` runs each on a thread for such.
 
 mod calls;
 mod capability;

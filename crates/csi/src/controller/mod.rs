@@ -1,7 +1,10 @@
 //! The controller: volumes, snapshots and attachments of the whole cluster.
 
+use azekura_api::endpoint::Whoami;
+use azekura_api::{Needs, NoQuery};
+
 use crate::Outcome;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, told};
 use crate::locks::Locks;
 use crate::proto::controller_server;
 use crate::proto::controller_service_capability::rpc::Type as Can;
@@ -41,6 +44,9 @@ const OFFERED: [Can; 14] = [
     Can::ListVolumeHealth,
 ];
 
+/// What it can only where its token lets it see the cluster.
+const OF_THE_CLUSTER: [Can; 3] = [Can::GetCapacity, Can::GetVolumeHealth, Can::ListVolumeHealth];
+
 impl Controller {
     pub(crate) fn new(cluster: Cluster) -> Controller {
         Controller { cluster, locks: Locks::default() }
@@ -50,8 +56,11 @@ impl Controller {
         &self,
         _: ControllerGetCapabilitiesRequest,
     ) -> Outcome<ControllerGetCapabilitiesResponse> {
+        let who = self.cluster.ask::<Whoami>([], &NoQuery {})?;
+        let role = who.map_err(|error| told("asking what the token allows", &error))?.role;
+        let allowed = OFFERED.into_iter().filter(|can| role.may(Needs::SeeCluster) || !OF_THE_CLUSTER.contains(can));
         let rpc = |can: Can| Some(Type::Rpc(Rpc { r#type: can.into() }));
-        let capabilities = OFFERED.map(|can| ControllerServiceCapability { r#type: rpc(can) }).to_vec();
+        let capabilities = allowed.map(|can| ControllerServiceCapability { r#type: rpc(can) }).collect();
         Ok(ControllerGetCapabilitiesResponse { capabilities })
     }
 }

@@ -103,3 +103,78 @@ impl Wish {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::proto::volume_capability::{AccessMode, AccessType, MountVolume, access_mode};
+    use crate::proto::volume_content_source::{SnapshotSource, VolumeSource};
+    use crate::proto::{CapacityRange, VolumeCapability, VolumeContentSource};
+
+    fn request(source: Option<Content>) -> CreateVolumeRequest {
+        CreateVolumeRequest {
+            name: "v".into(),
+            capacity_range: Some(CapacityRange { required_bytes: 8192, limit_bytes: 16_384 }),
+            volume_capabilities: vec![VolumeCapability {
+                access_type: Some(AccessType::Mount(MountVolume::default())),
+                access_mode: Some(AccessMode { mode: access_mode::Mode::SingleNodeWriter.into() }),
+            }],
+            volume_content_source: source.map(|source| VolumeContentSource { r#type: Some(source) }),
+            ..CreateVolumeRequest::default()
+        }
+    }
+
+    fn of_snapshot(id: &str) -> Option<Content> {
+        Some(Content::Snapshot(SnapshotSource { snapshot_id: id.into() }))
+    }
+
+    fn there(size_bytes: u64, source: Option<&str>) -> VolumeView {
+        serde_json::from_value(json!({
+            "name": "v", "id": 1, "uuid": "", "size_bytes": size_bytes, "class": "c", "copies": 2,
+            "access": "exclusive", "generation": 1, "attachments": [], "fence_due": false, "ack_rule": "all",
+            "created": "", "source": source,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_is_there_must_be_what_is_wanted() {
+        let odd = |source: Option<Content>, found: VolumeView| {
+            let refused = Wish::read(&request(source)).unwrap().compare(&found).err()?;
+            assert_eq!(refused.code(), tonic::Code::AlreadyExists);
+            Some(refused.message().to_owned())
+        };
+        let of_volume = || Some(Content::Volume(VolumeSource { volume_id: "a".into() }));
+        assert_eq!(odd(None, there(8192, None)), None);
+        assert_eq!(odd(None, there(16_384, None)), None);
+        assert_eq!(odd(of_snapshot("a@s"), there(8192, Some("a@s"))), None);
+        assert_eq!(odd(of_volume(), there(8192, Some("a@clone-1"))), None);
+        for (source, size_bytes, from, expected) in [
+            (None, 4096, None, "4096"),
+            (None, 20_480, None, "20480"),
+            (None, 8192, Some("a@s"), "made from 'a@s'"),
+            (of_snapshot("a@s"), 8192, None, "not made from snapshot 'a@s'"),
+            (of_snapshot("a@s"), 8192, Some("a@t"), "not from snapshot 'a@s'"),
+            (of_volume(), 8192, Some("b@s"), "not from volume 'a'"),
+        ] {
+            let message = odd(source, there(size_bytes, from)).unwrap();
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_asked_for() {
+        let code = |request: &CreateVolumeRequest| Wish::read(request).unwrap_err().code();
+        assert_eq!(code(&request(of_snapshot("no-snapshot"))), tonic::Code::NotFound);
+        assert_eq!(code(&request(of_snapshot(""))), tonic::Code::InvalidArgument);
+        let mut other = request(None);
+        other.mutable_parameters.insert("iops".into(), "100".into());
+        assert_eq!(code(&other), tonic::Code::InvalidArgument);
+        other = CreateVolumeRequest { volume_content_source: Some(VolumeContentSource::default()), ..request(None) };
+        assert_eq!(code(&other), tonic::Code::InvalidArgument);
+        other = CreateVolumeRequest { name: String::new(), ..request(None) };
+        assert_eq!(code(&other), tonic::Code::InvalidArgument);
+    }
+}

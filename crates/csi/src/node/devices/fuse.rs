@@ -216,7 +216,7 @@ impl Fuse {
         remove(fs::remove_file(&pid), &pid)?;
         let file = files.join("nbd");
         // `setsid --fork` ends at once, and what it has started is nobody's child that could end with this process.
-        let script = "exec 2>\"$1\"; shift; exec setsid --fork \"$@\"";
+        let script = "exec >/dev/null 2>\"$1\"; shift; exec setsid --fork \"$@\"";
         let log = place.file("log");
         let words = ["-c", script, "sh"].map(std::ffi::OsStr::new);
         let mut command: Vec<&std::ffi::OsStr> = vec![log.as_os_str(), NBDFUSE.as_ref(), "--pidfile".as_ref()];
