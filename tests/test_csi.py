@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
@@ -285,6 +286,39 @@ def test_a_node_plugin_that_is_killed_goes_on(pod, node):
     node.start()
     one.unstage()
     assert len(loop_devices(node)) == 1
+
+
+@pytest.mark.root
+def test_a_program_that_has_ended_is_told_and_replaced(pod, node):
+    one = pod("ended").up()
+    (one.target / "a").write_text("x")
+    assert writes_arrive(one.target)
+    (number,) = (int(path.read_text()) for path in (node.folder / "state").glob("*/pid"))
+    os.kill(number, signal.SIGKILL)
+    wait_until(lambda: not writes_arrive(one.target), 30, "errors of the device")
+    told = node.call("Node/NodeGetVolumeHealth", volume_id=one.volume)["volume_health"]["health_statuses"]
+    assert [(entry["status"], entry["reason"]) for entry in told] == [("INACCESSIBLE", "DeviceEnded")]
+    with pytest.raises(CsiError, match="still mounted"):
+        one.stage()
+    one.down()
+    one.up()
+    assert (one.target / "a").read_text() == "x"
+    assert writes_arrive(one.target)
+
+
+@pytest.mark.root
+def test_a_pod_goes_on_when_its_node_restarts(pod, started):
+    one = pod("restarted").up()
+    (one.target / "a").write_text("x")
+    assert writes_arrive(one.target)
+    started.first.kill()
+    started.first.start()
+    (one.target / "b").write_text("y")
+    assert writes_arrive(one.target)
+    started.wait_healthy()
+    one.down()
+    one.up()
+    assert ((one.target / "a").read_text(), (one.target / "b").read_text()) == ("x", "y")
 
 
 @pytest.mark.root
