@@ -148,3 +148,23 @@ ensure_deny() {
         }
     fi
 }
+
+# The Kubernetes project's suite for CSI drivers, and a client for single calls: tools/csi/go.mod has their versions,
+# and go.sum the hashes of all that they are made of.
+CSI_PLACE=$PIP_PLACE/go
+# ensure_csi_tools: builds them when they are missing or older than what they are made of. A minute the first time.
+ensure_csi_tools() {
+    local source=$ROOT/tools/csi newest
+    newest=$(find "$source" -newer "$CSI_PLACE/csi-sanity" -name '*.*' 2>/dev/null | head -n 1)
+    [[ ! -x $CSI_PLACE/csi-sanity || ! -x $CSI_PLACE/csi-call || -n $newest ]] || return 0
+    if ! have go && [[ -x /usr/local/go/bin/go ]]; then
+        export PATH="$PATH:/usr/local/go/bin"
+    fi
+    have go || die "go is missing, in which the suite for CSI drivers is written. Install it from https://go.dev/dl"
+    step "building with go: csi-sanity, csi-call (into $CSI_PLACE; the first time takes a minute)"
+    mkdir -p "$CSI_PLACE"
+    (cd "$source" && CGO_ENABLED=0 GOFLAGS="-mod=readonly -buildvcs=false" go build -trimpath -ldflags "-s -w" -o "$CSI_PLACE/" \
+        . github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity) >&2 ||
+        die "go could not build csi-sanity (its messages are above)"
+    touch "$CSI_PLACE/csi-sanity" "$CSI_PLACE/csi-call"
+}

@@ -45,6 +45,8 @@ pub trait Here: Debug + 'static {
     type Store: Args + Debug;
     /// Goes on after the configuration was restored.
     type Restored: Args + Debug;
+    /// The CSI driver's options.
+    type Csi: Args + Debug;
 
     /// Runs a node until it is told to stop.
     ///
@@ -63,6 +65,12 @@ pub trait Here: Debug + 'static {
     /// # Errors
     /// When there is nothing to go on from, or nodes run.
     fn restored(options: Self::Restored) -> Result<ExitCode, CliError>;
+
+    /// Runs a part of the CSI driver until it is told to stop.
+    ///
+    /// # Errors
+    /// When it can't start.
+    fn csi(options: Self::Csi) -> Result<ExitCode, CliError>;
 }
 
 /// Azekura: replicated block storage.
@@ -106,6 +114,7 @@ enum Command<H: Here> {
     Status(status::StatusArgs),
     Top(top::TopArgs),
     Store(H::Store),
+    Csi(H::Csi),
     Completion(completion::CompletionArgs),
     Version(VersionArgs),
 }
@@ -163,6 +172,7 @@ pub fn main<H: Here>() -> ExitCode {
         Command::Status(arguments) => arguments.run(),
         Command::Top(arguments) => arguments.run(),
         Command::Store(command) => H::store(command),
+        Command::Csi(command) => H::csi(command),
         Command::Completion(arguments) => arguments.run(&mut grammar::<H>()),
         Command::Version(arguments) => arguments.run(),
     };
