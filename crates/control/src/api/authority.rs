@@ -10,7 +10,7 @@ use super::call::{Answer, Call};
 use super::error::ApiError;
 use crate::authorities::Replaced;
 
-fn view(authority: &AuthorityRecord) -> Result<AuthorityView, ApiError> {
+pub(super) fn view(authority: &AuthorityRecord) -> Result<AuthorityView, ApiError> {
     let read = fingerprint(&authority.certificate);
     let fingerprint = read.map_err(|error| {
         let message = format!("the record of authority {} is damaged: {error}", authority.number);

@@ -11,7 +11,7 @@ use super::caller::{Caller, unauthorized};
 use super::error::ApiError;
 use crate::proofs::{draw_secret, hash_of};
 
-fn view(id: GrantId, grant: &GrantRecord) -> GrantView {
+pub(super) fn view(id: GrantId, grant: &GrantRecord) -> GrantView {
     GrantView {
         id: id.to_string(),
         name: grant.name.clone(),
@@ -62,14 +62,6 @@ pub(super) async fn create(Call { api, caller, body, .. }: Call<GrantCreate>) ->
         unknown: Unknown::default(),
     };
     api.meta.create_grant(token.id, &record).await?;
-    tracing::info!(
-        "grant '{}' ({}, role {}) was made by {} from {}",
-        record.name,
-        token.id,
-        record.role,
-        record.by,
-        caller.door
-    );
     Ok(GrantCreated { token: token.reveal(), grant: view(token.id, &record) }.into())
 }
 
@@ -79,6 +71,5 @@ pub(super) async fn revoke(Call { api, caller, names: [name], .. }: Call<GrantRe
     let found = seen.find(|(id, grant)| grant.name == name || id.to_string() == name).map(|(id, _)| *id);
     let id = found.ok_or_else(|| MetaError::NotFound { kind: Kind::Grant, name: name.clone() })?;
     api.meta.revoke_grant(id).await?;
-    tracing::info!("grant '{name}' ({id}) was revoked by {} from {}", caller.name, caller.door);
     Ok(NoContent.into())
 }

@@ -208,6 +208,7 @@ pub fn register_node(records: &Records<'_>, spec: &NodeSpec) -> Outcome<NodeReco
         incarnation: spec.incarnation,
         shards: spec.shards,
         keys: Some(vec![spec.key]),
+        shut_out: None,
         api_tls: spec.api_tls,
         understands: [ENCRYPTION.to_owned()].into(),
         removed: false,

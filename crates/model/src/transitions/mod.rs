@@ -23,6 +23,7 @@ pub mod removal;
 pub mod reservations;
 pub mod restored;
 pub mod settings;
+pub mod shut_out;
 pub mod snapshots;
 pub mod volumes;
 
