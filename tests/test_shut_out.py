@@ -1,4 +1,4 @@
-"""A node whose machine is not trusted any more: nobody talks with it, it gets no secrets, and its clients' writes end."""
+"""A machine that is not trusted any more: nobody talks with it, it gets no secrets, its clients' writes end."""
 
 import json
 import ssl
