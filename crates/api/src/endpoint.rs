@@ -12,9 +12,9 @@ use crate::{
     AttachVolume, AuditQuery, AuditView, AuthorityKey, AuthorityQuery, AuthorityView, ChangeClass, ChangeSettings,
     ClassView, CloneVolume, ClusterStats, ClusterStatus, CreateClass, CreateGrant, CreateSnapshots, CreateVolume,
     DeleteVolume, DetachVolume, DeviceView, DiffQuery, DiffView, GrantCreated, GrantView, GroupView, HealthView,
-    LayerUse, LetInNode, NodeSnapshot, NodeView, ProtectVolume, RemoveMember, RemovedView, ResizeVolume, ResizedView,
-    RevertVolume, RevertedView, ScrubRequest, ScrubStarted, SettingsView, ShowSnapshot, ShutOutNode, ShutOutView,
-    SnapshotView, SpaceView, VolumeView, WhoView,
+    JoinCluster, JoinedView, LayerUse, LetInNode, NodeSnapshot, NodeView, ProtectVolume, RemoveMember, RemovedView,
+    ResizeVolume, ResizedView, RevertVolume, RevertedView, ScrubRequest, ScrubStarted, SettingsView, ShowSnapshot,
+    ShutOutNode, ShutOutView, SnapshotView, SpaceView, VolumeView, WhoView,
 };
 
 /// A method of HTTP.
@@ -340,6 +340,9 @@ endpoints! {
 
     /// Who has changed what, the oldest first, a page at a time.
     AuditShow: Get "/v1/audit" (0) needs Administer ? AuditQuery => 200 AuditView;
+
+    /// Makes the machine that asks a node, with a join token, which is used up by that.
+    NodeJoin: Post "/v1/join" (0) needs Join; JoinCluster => 201 JoinedView;
 
     /// The certificate authority by which clients know the cluster's nodes.
     AuthorityShow: Get "/v1/authority" (0) needs Grant => 200 AuthorityView;

@@ -22,6 +22,7 @@ mod error;
 mod grant;
 mod group;
 mod health;
+mod joining;
 pub mod layers;
 mod member;
 mod period;
@@ -46,6 +47,7 @@ pub use error::{ErrorBody, ErrorCode};
 pub use grant::{CreateGrant, GrantCreated, GrantView, WhoView};
 pub use group::{GroupHealth, GroupView, ResyncStatus, ResyncView};
 pub use health::HealthView;
+pub use joining::{JoinCluster, JoinedView};
 pub use member::{
     DeviceState, DeviceView, EndpointView, FailureKind, LetInNode, NodeView, RemoveMember, RemovedView, ShutOutNode,
     ShutOutView,

@@ -93,8 +93,12 @@ fn changes() -> Vec<(&'static str, &'static str, Value, &'static str)> {
 }
 
 /// Those that have tests of their own.
-const ELSEWHERE: [(&str, &str); 3] =
-    [("POST", "/v1/volumes/{name}/clone"), ("DELETE", "/v1/devices/{name}"), ("DELETE", "/v1/nodes/{name}")];
+const ELSEWHERE: [(&str, &str); 4] = [
+    ("POST", "/v1/volumes/{name}/clone"),
+    ("DELETE", "/v1/devices/{name}"),
+    ("DELETE", "/v1/nodes/{name}"),
+    ("POST", "/v1/join"),
+];
 
 /// Whether a path is one of a route's.
 fn is_of(path: &str, route: &str) -> bool {

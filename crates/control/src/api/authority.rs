@@ -25,7 +25,7 @@ pub(super) fn view(authority: &AuthorityRecord) -> Result<AuthorityView, ApiErro
     })
 }
 
-fn not_yet() -> ApiError {
+pub(super) fn not_yet() -> ApiError {
     let hint = "the first node makes one at its start: ask again in a moment, or look into its log";
     ApiError::new(ErrorCode::Unavailable, "the cluster has no certificate authority yet", Some(hint.to_owned()))
 }

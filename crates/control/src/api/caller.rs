@@ -9,7 +9,7 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use axum::serve::IncomingStream;
 use azekura_api::{ApiAccess, ErrorCode, Needs, Role};
-use azekura_base::{GrantId, PeerKey, Secret, Token};
+use azekura_base::{GrantId, JoinToken, PeerKey, Token};
 use azekura_meta::time::unix_seconds;
 use azekura_model::{AuditProof, GrantKind, GrantRecord, Model};
 use tokio::net::UnixListener;
@@ -87,6 +87,8 @@ pub(super) fn unauthorized() -> ApiError {
 enum Shown {
     Nothing,
     Token(Token),
+    /// One that makes a machine a node.
+    JoinToken(Token),
     /// What can't be read.
     Nonsense,
 }
@@ -97,7 +99,11 @@ fn shown(headers: &HeaderMap) -> Shown {
     let Some(header) = header else { return Shown::Nothing };
     let said = header.to_str().ok().and_then(|text| text.trim().split_once(' '));
     let read = said.and_then(|(scheme, proof)| match scheme.to_ascii_lowercase().as_str() {
-        "bearer" => Token::read(proof.trim()).ok().map(Shown::Token),
+        "bearer" => match (Token::read(proof.trim()), JoinToken::read(proof.trim())) {
+            (Ok(token), _) => Some(Shown::Token(token)),
+            (_, Ok(JoinToken { token, .. })) => Some(Shown::JoinToken(token)),
+            _ => None,
+        },
         _ => None,
     });
     read.unwrap_or(Shown::Nonsense)
@@ -124,11 +130,12 @@ impl Known {
 }
 
 /// The owner of the grant that a token proves.
-fn grant_of(model: &Model, id: GrantId, secret: &Secret, now: u64) -> Option<Known> {
-    let found = model.grants.get(&id).filter(|grant| grant.kind == GrantKind::Token);
+fn grant_of(model: &Model, Token { id, secret }: &Token, joins: bool, now: u64) -> Option<Known> {
+    let found = model.grants.get(id).filter(|grant| grant.kind == GrantKind::Token);
     let proved = is_proved(secret, found.map(|grant| grant.hash));
-    let grant = found.filter(|grant| proved && grant.role != Role::Node && grant.counts_at(now))?;
-    Some(Known::by(id, grant, AuditProof::Token))
+    let fits = |grant: &GrantRecord| (grant.role == Role::Join) == joins && grant.role != Role::Node;
+    let grant = found.filter(|grant| proved && fits(grant) && grant.counts_at(now))?;
+    Some(Known::by(*id, grant, AuditProof::Token))
 }
 
 /// Whoever a key proves: a node, unless it is removed; or the owner of a grant.
@@ -180,7 +187,8 @@ async fn find(parts: &Parts, gate: &Gate, model: &Model) -> Result<Option<Caller
             None => return Ok(None),
             found => found,
         },
-        Shown::Token(Token { id, secret }) => grant_of(model, id, &secret, unix_seconds()),
+        Shown::Token(token) => grant_of(model, &token, false, unix_seconds()),
+        Shown::JoinToken(token) => grant_of(model, &token, true, unix_seconds()),
         Shown::Nonsense => None,
     };
     let Some(known) = found else {
@@ -216,7 +224,7 @@ mod tests {
 
     #[test]
     fn what_is_shown_is_read_whole_or_not_at_all() {
-        let token = Token { id: GrantId(5), secret: Secret([6; 32]) };
+        let token = Token { id: GrantId(5), secret: azekura_base::Secret([6; 32]) };
         let text = token.reveal();
         assert!(matches!(shown(&headers(&[])), Shown::Nothing));
         for said in [format!("Bearer {text}"), format!("bearer  {text} ")] {
@@ -240,7 +248,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_grant_is_looked_at_that_came_over_the_network_in_clear() {
-        let token = Token { id: GrantId(5), secret: Secret([6; 32]) };
+        let token = Token { id: GrantId(5), secret: azekura_base::Secret([6; 32]) };
         let mut memory = azekura_model::Memory::new();
         let grant = GrantRecord {
             name: "ann".to_owned(),

@@ -32,6 +32,7 @@ mod freed;
 mod grants;
 mod health;
 mod host;
+mod joining;
 mod known;
 mod layer_questions;
 mod members;
@@ -140,6 +141,7 @@ fn routes() -> Routes {
         .serve(grants::create)
         .serve(grants::revoke)
         .serve(grants::whoami)
+        .serve(joining::join)
         .serve(audit::show)
         .serve(authority::show)
         .serve(authority::replace)

@@ -139,6 +139,10 @@ impl MetaError {
             E::RemovalRefused { hint, .. } => hint.clone(),
             E::KeyNotListed { node, .. } => key_not_listed(node),
             E::ShutOut { node, .. } => let_in(node),
+            E::NotInvited { name } => format!(
+                "make one on a machine of the cluster (azekura token create {name} --join --api unix:DIR/api.sock), and start this node \
+                 with --join https://NODE:7180 --token-file FILE"
+            ),
             E::KeyTaken { node, .. } => format!("identity/node.key was copied from {node}'s folder: move it away, a new one is made"),
             E::NotNow { .. } => "what is attached already goes on; try again when etcd, or the node with the embedded server, runs".into(),
             E::ClassInUse { volumes, .. } if volumes.is_empty() => "that takes moments while all nodes run; try again".into(),

@@ -15,6 +15,7 @@ pub mod devices;
 pub mod grants;
 pub mod groups;
 pub mod identity;
+pub mod joining;
 pub mod keys;
 pub mod layers;
 pub mod members;
