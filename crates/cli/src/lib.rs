@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use azekura_client::Client;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
+mod audit;
 mod ca;
 mod class;
 mod cluster;
@@ -27,6 +28,7 @@ mod rates;
 mod removal;
 mod screen;
 mod scrub;
+mod shut_out;
 mod snapshot;
 mod space;
 mod status;
@@ -107,6 +109,7 @@ enum Command<H: Here> {
     Scrub(scrub::ScrubArgs),
     Cluster(cluster::ClusterCommand<H>),
     Token(token::TokenCommand),
+    Audit(audit::AuditArgs),
     Ca(ca::CaCommand),
     Login(login::LoginArgs),
     Logout(login::LogoutArgs),
@@ -165,6 +168,7 @@ pub fn main<H: Here>() -> ExitCode {
         Command::Scrub(arguments) => arguments.run(),
         Command::Cluster(command) => command.run(),
         Command::Token(command) => command.run(),
+        Command::Audit(arguments) => arguments.run(),
         Command::Ca(command) => command.run(),
         Command::Login(arguments) => arguments.run(),
         Command::Logout(arguments) => arguments.run(),
