@@ -100,7 +100,7 @@ fn another_gateway_waits_until_what_was_given_up_is_settled() {
     assert_eq!(settle.body, Body::Zero);
     assert!(u64::from(settle.chunk.0) * azekura_base::CHUNK_SIZE as u64 >= azekura_base::VOLUME_SIZE_MAX);
 
-    assert!(one.is_unsettled(VolumeId(1)) && two.is_unsettled(VolumeId(1)) && !two.is_unsettled(VolumeId(2)));
+    assert!(one.unsettled().has(VolumeId(1)) && two.unsettled().has(VolumeId(1)) && !two.unsettled().has(VolumeId(2)));
     assert_eq!(volumes(&submit(&mut two, 2, "v1", now)), []);
     // Other volumes of the group don't notice, and neither does the gateway itself.
     assert_eq!(submit(&mut two, 3, "v2", now).len(), 1);
@@ -127,7 +127,7 @@ fn another_gateway_waits_until_what_was_given_up_is_settled() {
     two.tick(later);
     assert_eq!(volumes(&sent(&mut two)), []);
     answer(&mut one, &again, Ok(()), later);
-    assert!(!two.is_unsettled(VolumeId(1)));
+    assert!(!two.unsettled().has(VolumeId(1)));
     assert!(two.next_tick().is_some());
     two.tick(later + RETRY_INTERVAL);
     assert_eq!(sent(&mut two).len(), 1);
@@ -161,7 +161,7 @@ fn nothing_is_left_to_settle_of_what_has_ended() {
         } else {
             configure(&mut one, &[volume(2, Some(BOUND))]);
         }
-        assert!(!two.is_unsettled(VolumeId(1)));
+        assert!(!two.unsettled().has(VolumeId(1)));
         two.tick(now + RETRY_INTERVAL);
         assert_eq!(sent(&mut two).len(), 1);
         assert_eq!(one.next_tick(), None);

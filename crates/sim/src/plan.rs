@@ -113,6 +113,8 @@ pub enum Lie {
     CloneOfHead,
     /// Front ends do not hear that volumes are gone.
     UnheardDeletions,
+    /// Shards of a process do not know of writes that another one has given up.
+    UnsharedErrors,
     /// Clients that open a volume which is attached already do not count as its users.
     #[cfg(feature = "sabotage")]
     UncountedClients,

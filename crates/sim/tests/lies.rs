@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-use azekura_sim::{AckRule, Invariant, Lie, Mode, Plan, Violation, run};
+use azekura_sim::{AckRule, Invariant, Lie, Mode, Plan, Shards, Violation, run};
 use clap::ValueEnum;
+use std::num::NonZeroU8;
+use std::time::Duration;
 
 /// A lie that more seeds are needed for is not noticed: the seeds are those from 1 on, and none is left out.
 const SEEDS_MAX: u64 = 20;
@@ -258,6 +260,17 @@ fn leases_that_outlast_a_pause_with_the_clock_are_noticed() {
 fn volumes_that_are_given_back_while_others_have_them_open_are_noticed() {
     let caught = caught(Lie::UncountedClients, Mode::Attachments, 20);
     assert!(!caught.is_empty(), "{caught:?}");
+}
+
+#[test]
+fn a_write_that_was_given_up_and_lands_over_one_of_another_shard_is_noticed() {
+    let shards = Shards::Each(NonZeroU8::new(3).unwrap());
+    let plan = |seed| {
+        let plan = Plan::draw(Mode::Partitions, seed).with_shards(shards);
+        Plan { lie: Some(Lie::UnsharedErrors), io_timeout: Some(Duration::from_secs(1)), ..plan }
+    };
+    let caught = all_caught(plan, 20);
+    assert!(caught.contains(&Invariant::Linearizable), "{caught:?}");
 }
 
 #[test]

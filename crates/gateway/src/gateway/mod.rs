@@ -124,10 +124,10 @@ impl Gateway {
         self.unsettled = unsettled;
     }
 
-    /// Writes of the volume were given up by some gateway of the process, and may still be applied.
+    /// The register of the process.
     #[must_use]
-    pub fn is_unsettled(&self, volume: VolumeId) -> bool {
-        self.unsettled.has(volume)
+    pub fn unsettled(&self) -> &Arc<Unsettled> {
+        &self.unsettled
     }
 
     /// The cluster changed: volumes by name, and where groups' copies are.

@@ -4,7 +4,7 @@
 //! name. Its `oldest` is greater than the numbers of what was given up, so it gets its number when all before these
 //! have been answered. Once it is committed, no primary takes one of them: the copies keep `oldest` with the commit.
 //! Until then no gateway of the process numbers a write of that volume to that group, and the volume's attachment is
-//! not given back ([`Gateway::is_unsettled`]), for who has the volume next would not wait for anything.
+//! not given back ([`crate::Unsettled::has`]), for who has the volume next would not wait for anything.
 //!
 //! Where the attachment ends by force, the fence does the same for all of its writes, and nothing is left to settle.
 
