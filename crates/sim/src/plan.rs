@@ -113,8 +113,6 @@ pub enum Lie {
     CloneOfHead,
     /// Front ends do not hear that volumes are gone.
     UnheardDeletions,
-    /// Shards of a process do not know of writes that another one has given up.
-    UnsharedErrors,
     /// Clients that open a volume which is attached already do not count as its users.
     #[cfg(feature = "sabotage")]
     UncountedClients,
@@ -151,6 +149,9 @@ pub enum Lie {
     /// Primaries do not notice that a copy is slow.
     #[cfg(feature = "sabotage")]
     UnnoticedSlowness,
+    /// Gateways forget the writes that they have given up, and shards of a process know nothing of each other's.
+    #[cfg(feature = "sabotage")]
+    ForgottenErrors,
     /// A gateway has one window for its writes to all groups.
     #[cfg(feature = "sabotage")]
     SharedWindow,
@@ -242,6 +243,9 @@ pub struct Plan {
     pub goes_back: bool,
     /// How long requests wait for a group that does not serve them, before they fail; `None`: for ever.
     pub io_timeout: Option<Duration>,
+    /// Some writes that gateways send arrive once more, seconds later: behind what other shards of the same process
+    /// have sent meanwhile.
+    pub writes_linger: bool,
     /// Devices hang and crawl.
     pub devices_hang: bool,
     /// The logs of new devices are initialised while they are in use, and data may have to wait for that.
@@ -312,6 +316,7 @@ impl Plan {
             },
             goes_back: false,
             io_timeout: draw_io_timeout(mode, seed),
+            writes_linger: false,
             new_logs: Random::new(seed ^ 0x6e65_776c).chance(NEW_LOGS_PERCENT),
             devices_hang: matches!(mode, Mode::Hangs | Mode::Stalls | Mode::Devices | Mode::All),
             narrow: (mode == Mode::Slow).then(|| draw_bandwidth(&mut Random::new(seed ^ 0x6e61_7272))),

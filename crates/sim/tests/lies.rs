@@ -263,14 +263,16 @@ fn volumes_that_are_given_back_while_others_have_them_open_are_noticed() {
 }
 
 #[test]
-fn a_write_that_was_given_up_and_lands_over_one_of_another_shard_is_noticed() {
-    let shards = Shards::Each(NonZeroU8::new(3).unwrap());
+fn writes_that_were_given_up_and_land_later_are_noticed() {
+    // Two of twenty seeds notice it. Where it comes at the end of a run, the copies differ when they are compared.
+    let shards = Shards::Each(NonZeroU8::new(4).unwrap());
     let plan = |seed| {
-        let plan = Plan::draw(Mode::Partitions, seed).with_shards(shards);
-        Plan { lie: Some(Lie::UnsharedErrors), io_timeout: Some(Duration::from_secs(1)), ..plan }
+        let plan = Plan::draw(Mode::Crash, seed).with_shards(shards);
+        let (lie, io_timeout) = (Some(Lie::ForgottenErrors), Some(Duration::from_millis(200)));
+        Plan { lie, io_timeout, writes_linger: true, ..plan }
     };
-    let caught = all_caught(plan, 20);
-    assert!(caught.contains(&Invariant::Linearizable), "{caught:?}");
+    let first = first_caught(plan);
+    assert!(matches!(first, Some(Invariant::CopiesEqual | Invariant::Linearizable)), "{first:?}");
 }
 
 #[test]

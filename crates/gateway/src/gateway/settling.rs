@@ -29,6 +29,10 @@ impl Gateway {
     /// These parts were taken out because they have waited for too long. Their writes are entered before their clients
     /// hear of it.
     pub(super) fn gives_up_writes(&mut self, parts: &[(PartId, InFlight)]) {
+        #[cfg(feature = "sabotage")]
+        if crate::sabotage::settles_nothing() {
+            return;
+        }
         for (id, in_flight) in parts.iter().filter(|(id, in_flight)| id.is_write() && in_flight.was_sent()) {
             self.unsettled.given_up(in_flight.wanted().volume, in_flight.wanted().pg, self.session);
             self.parts.gives_up(id.number(), in_flight);
@@ -43,6 +47,8 @@ impl Gateway {
             let part = Part { chunk, offset: 0, len: BLOCK_SIZE as u32 };
             let layer = view.layer;
             let wanted = Wanted { op: OpId::NONE, index: 0, part, volume, attachment, layer, pg, ask: Ask::Settle };
+            // Nobody may have used the volume since: its group has to be connected all the same.
+            self.uses.note(volume, self.now);
             let in_flight = InFlight::new(wanted, self.now);
             self.room.take(&in_flight);
             self.parts.add_write(in_flight);

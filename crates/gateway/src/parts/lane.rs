@@ -182,10 +182,7 @@ impl Lane {
     }
 
     /// Takes out all writes that `which` selects: those with a number, and those without.
-    pub(super) fn extract(
-        &mut self,
-        which: impl Fn(&InFlight) -> bool,
-    ) -> (Vec<(RequestId, InFlight)>, Vec<InFlight>) {
+    pub(super) fn extract(&mut self, which: impl Fn(&InFlight) -> bool) -> (Vec<(RequestId, InFlight)>, Vec<InFlight>) {
         let ids: Vec<RequestId> = self.writes.iter().filter(|(_, write)| which(write)).map(|(id, _)| *id).collect();
         let numbered = ids.into_iter().filter_map(|id| self.writes.remove_entry(&id)).collect();
         let mut others = Vec::new();

@@ -124,11 +124,12 @@ impl Parts {
         }
         self.held = 0;
         let holding = self.lanes.iter_mut().filter(|(_, lane)| lane.held() > 0);
-        holding.map(|(pg, lane)| {
-            lane.release();
-            *pg
-        })
-        .collect()
+        holding
+            .map(|(pg, lane)| {
+                lane.release();
+                *pg
+            })
+            .collect()
     }
 
     /// True while writes wait for something that was given up.
@@ -153,7 +154,9 @@ impl Parts {
     pub(crate) fn take_unsettled(&mut self) -> Vec<(PgId, VolumeId, Generation)> {
         let lanes = self.lanes.iter_mut();
         lanes
-            .flat_map(|(pg, lane)| lane.take_unsettled().into_iter().map(|(volume, attachment)| (*pg, volume, attachment)))
+            .flat_map(|(pg, lane)| {
+                lane.take_unsettled().into_iter().map(|(volume, attachment)| (*pg, volume, attachment))
+            })
             .collect()
     }
 

@@ -110,9 +110,7 @@ impl<S: Scene> Cluster<S> {
     ) -> Node {
         let identity = Identity { cluster: CLUSTER, endpoint, incarnation };
         let mut node = Node::new(identity, clock);
-        if self.plan.lie != Some(Lie::UnsharedErrors) {
-            node.share(unsettled.clone());
-        }
+        node.share(unsettled.clone());
         node.limit_reads(self.plan.reads);
         node.limit_windows(self.plan.windows);
         node.limit_sessions(self.plan.sessions_limit());
