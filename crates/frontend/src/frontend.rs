@@ -14,8 +14,8 @@ use crate::protocol::{Event, StreamProtocol, Tag};
 use crate::turns::{TurnLimits, Turns};
 use crate::{CONNECTION_REQUESTS_MAX, ClientLimits};
 use azekura_base::{Generation, Repeats, Slab, VolumeId};
-use azekura_gateway::{Backend, IN_FLIGHT_BYTES_MAX, Op, Outcome, VolumeView, WRITE_WINDOW};
-use std::collections::{BTreeMap, VecDeque};
+use azekura_gateway::{Backend, IN_FLIGHT_BYTES_MAX, Op, Outcome, Unsettled, VolumeView, WRITE_WINDOW};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,6 +108,10 @@ pub struct Frontend<K> {
     notices: Repeats<Notice>,
     /// Some attachments may have ended.
     look_for_ended: bool,
+    /// What the process's gateways have given up.
+    unsettled: Arc<Unsettled>,
+    /// Volumes that nobody uses, but of which something that was given up may still be applied.
+    unsettled_unused: BTreeSet<String>,
     effects: VecDeque<Effect<K>>,
 }
 
@@ -132,8 +136,15 @@ impl<K: Copy + Ord> Frontend<K> {
             }),
             notices: Repeats::default(),
             look_for_ended: false,
+            unsettled: Arc::default(),
+            unsettled_unused: BTreeSet::new(),
             effects: VecDeque::new(),
         }
+    }
+
+    /// What the gateways of the process have given up: before the first client.
+    pub fn share(&mut self, unsettled: Arc<Unsettled>) {
+        self.unsettled = unsettled;
     }
 
     /// The next thing to do.
@@ -345,6 +356,9 @@ impl<K: Copy + Ord> Frontend<K> {
     /// Lets requests in, in turn, as long as the gateway has room for their volumes. False when none was.
     pub fn admit(&mut self, cx: &mut Context<'_, K>) -> bool {
         self.feed_waiting(cx);
+        if !self.unsettled_unused.is_empty() {
+            std::mem::take(&mut self.unsettled_unused).iter().for_each(|name| self.leave_if_unused(name));
+        }
         if !self.turns.has_waiting() {
             return false;
         }
@@ -425,7 +439,13 @@ impl<K: Copy + Ord> Frontend<K> {
         }
     }
 
+    /// Gives a volume back that nobody uses. Not while something that was given up may still be applied: who has the
+    /// volume next does not wait for that (0018).
     fn leave_if_unused(&mut self, name: &str) {
+        if self.attaching.unused(name).is_some_and(|id| self.unsettled.has(id)) {
+            self.unsettled_unused.insert(name.to_owned());
+            return;
+        }
         if let Some(attachment) = self.attaching.leave(name) {
             self.effects.push_back(Effect::GiveBack(name.to_owned(), attachment));
         }

@@ -9,6 +9,7 @@ use crate::map::LiveRight;
 use crate::options::{Initialisation, Options, SUPERBLOCK_AREA_BLOCKS};
 use azekura_base::{BLOCK_SIZE, LayerId};
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 use std::time::Duration;
 
 /// Classes of fullness.
@@ -186,6 +187,11 @@ impl Segments {
 
     pub fn chain(&self) -> &VecDeque<Link> {
         &self.chain
+    }
+
+    /// The block addresses of all segments.
+    pub fn addresses(&self) -> Range<u32> {
+        SUPERBLOCK_AREA_BLOCKS..SUPERBLOCK_AREA_BLOCKS + self.len() * self.segment_blocks
     }
 
     /// The segment and the place in it of a block address; `None` for an address outside of all segments.
