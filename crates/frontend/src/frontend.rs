@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 mod closing;
+mod leaving;
 mod nexus;
 
 /// Where the connections are: whoever has their sockets keeps a [`Client`] for each.
@@ -140,11 +141,6 @@ impl<K: Copy + Ord> Frontend<K> {
             unsettled_unused: BTreeSet::new(),
             effects: VecDeque::new(),
         }
-    }
-
-    /// What the gateways of the process have given up: before the first client.
-    pub fn share(&mut self, unsettled: Arc<Unsettled>) {
-        self.unsettled = unsettled;
     }
 
     /// The next thing to do.
@@ -356,9 +352,7 @@ impl<K: Copy + Ord> Frontend<K> {
     /// Lets requests in, in turn, as long as the gateway has room for their volumes. False when none was.
     pub fn admit(&mut self, cx: &mut Context<'_, K>) -> bool {
         self.feed_waiting(cx);
-        if !self.unsettled_unused.is_empty() {
-            std::mem::take(&mut self.unsettled_unused).iter().for_each(|name| self.leave_if_unused(name));
-        }
+        self.leave_unsettled();
         if !self.turns.has_waiting() {
             return false;
         }
@@ -436,18 +430,6 @@ impl<K: Copy + Ord> Frontend<K> {
                     self.nexus_answered(number);
                 }
             }
-        }
-    }
-
-    /// Gives a volume back that nobody uses. Not while something that was given up may still be applied: who has the
-    /// volume next does not wait for that (0018).
-    fn leave_if_unused(&mut self, name: &str) {
-        if self.attaching.unused(name).is_some_and(|id| self.unsettled.has(id)) {
-            self.unsettled_unused.insert(name.to_owned());
-            return;
-        }
-        if let Some(attachment) = self.attaching.leave(name) {
-            self.effects.push_back(Effect::GiveBack(name.to_owned(), attachment));
         }
     }
 

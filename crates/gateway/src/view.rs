@@ -56,7 +56,7 @@ impl VolumeView {
         self.groups.get(at as usize).copied()
     }
 
-    /// A block of the group that no client ever reads or writes: it lies behind the largest size that a volume may have.
+    /// A chunk of the group that no client ever reads or writes: it lies behind the largest size of a volume.
     pub(crate) fn spare_chunk(&self, pg: PgId) -> Option<ChunkIndex> {
         let last = u32::MAX - 1;
         (0..self.groups.len() as u32)

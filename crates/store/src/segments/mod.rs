@@ -196,9 +196,8 @@ impl Segments {
 
     /// The segment and the place in it of a block address; `None` for an address outside of all segments.
     pub fn locate(&self, address: u32) -> Option<(u32, u32)> {
-        let block = address.checked_sub(SUPERBLOCK_AREA_BLOCKS)?;
-        let segment = block / self.segment_blocks;
-        (segment < self.len()).then_some((segment, block % self.segment_blocks))
+        let block = self.addresses().contains(&address).then(|| address - SUPERBLOCK_AREA_BLOCKS)?;
+        Some((block / self.segment_blocks, block % self.segment_blocks))
     }
 
     /// The segment of an address that came out of the map or the log.

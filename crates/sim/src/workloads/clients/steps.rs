@@ -270,7 +270,8 @@ impl World {
         running.into_iter().for_each(|(id, op)| self.record(id, &op, NEVER));
     }
 
-    /// A write is acknowledged: what a gateway of the same process had given up before it was asked for comes before it, or never.
+    /// A write is acknowledged: what a gateway of the same process had given up before it was asked for comes before
+    /// it, or never.
     fn overtake(&mut self, op: &PendingOp, end: Stamp) {
         for before in self
             .scene
