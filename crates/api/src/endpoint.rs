@@ -9,11 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::layers::{CompareQuery, GroupDifferences, MeasureLayer, Measured, NotTold};
 use crate::{
-    AttachVolume, AuthorityKey, AuthorityQuery, AuthorityView, ChangeClass, ChangeSettings, ClassView, CloneVolume,
-    ClusterStats, ClusterStatus, CreateClass, CreateGrant, CreateSnapshots, CreateVolume, DeleteVolume, DetachVolume,
-    DeviceView, DiffQuery, DiffView, GrantCreated, GrantView, GroupView, HealthView, LayerUse, NodeSnapshot, NodeView,
-    ProtectVolume, RemoveMember, RemovedView, ResizeVolume, ResizedView, RevertVolume, RevertedView, ScrubRequest,
-    ScrubStarted, SettingsView, ShowSnapshot, SnapshotView, SpaceView, VolumeView, WhoView,
+    AttachVolume, AuditQuery, AuditView, AuthorityKey, AuthorityQuery, AuthorityView, ChangeClass, ChangeSettings,
+    ClassView, CloneVolume, ClusterStats, ClusterStatus, CreateClass, CreateGrant, CreateSnapshots, CreateVolume,
+    DeleteVolume, DetachVolume, DeviceView, DiffQuery, DiffView, GrantCreated, GrantView, GroupView, HealthView,
+    JoinCluster, JoinedView, LayerUse, LetInNode, NodeSnapshot, NodeView, ProtectVolume, RemoveMember, RemovedView,
+    ResizeVolume, ResizedView, RevertVolume, RevertedView, ScrubRequest, ScrubStarted, SettingsView, ShowSnapshot,
+    ShutOutNode, ShutOutView, SnapshotView, SpaceView, VolumeView, WhoView,
 };
 
 /// A method of HTTP.
@@ -52,6 +53,8 @@ pub struct Route {
 
 /// Something that can be asked.
 pub trait Endpoint: Send + Sync + 'static {
+    /// Its name in the description.
+    const NAME: &'static str;
     /// Where.
     const ROUTE: Route;
     /// Status of an answer that is no error.
@@ -210,6 +213,7 @@ macro_rules! endpoints {
             pub struct $name;
 
             impl Endpoint for $name {
+                const NAME: &'static str = stringify!($name);
                 const ROUTE: Route = Route { path: $path, method: Method::$method, needs: Needs::$needs };
                 const STATUS: u16 = $status;
                 type Names = [String; $names];
@@ -301,6 +305,11 @@ endpoints! {
     NodeDrain: Post "/v1/nodes/{name}/drain" (1) needs Operate => 200 Vec<DeviceView>;
     /// Lets a node's devices take data again.
     NodeUndrain: Post "/v1/nodes/{name}/undrain" (1) needs Operate => 200 Vec<DeviceView>;
+    /// Shuts a node out: its keys prove nothing any more, its volumes are taken away from its clients, and clients know
+    /// the other nodes by another authority. No start of it brings it back.
+    NodeShutOut: Post "/v1/nodes/{name}/shut-out" (1) needs Administer; ShutOutNode => 200 ShutOutView;
+    /// Lets a node in again that was shut out.
+    NodeLetIn: Post "/v1/nodes/{name}/let-in" (1) needs Administer; LetInNode => 204 NoContent;
     /// All devices, by number.
     DeviceList: Get "/v1/devices" (0) needs SeeCluster => 200 Vec<DeviceView>;
     /// Takes a device out of the cluster for good. It is named by its number, as NODE/NAME, or by a name that only it
@@ -328,6 +337,12 @@ endpoints! {
     GrantRevoke: Delete "/v1/grants/{name}" (1) needs Grants => 204 NoContent;
     /// Who asks, as the node sees it.
     Whoami: Get "/v1/whoami" (0) needs Grant => 200 WhoView;
+
+    /// Who has changed what, the oldest first, a page at a time.
+    AuditShow: Get "/v1/audit" (0) needs Administer ? AuditQuery => 200 AuditView;
+
+    /// Makes the machine that asks a node, with a join token, which is used up by that.
+    NodeJoin: Post "/v1/join" (0) needs Join; JoinCluster => 201 JoinedView;
 
     /// The certificate authority by which clients know the cluster's nodes.
     AuthorityShow: Get "/v1/authority" (0) needs Grant => 200 AuthorityView;

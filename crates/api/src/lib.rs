@@ -13,6 +13,7 @@
 
 use serde::{Deserialize, Deserializer};
 
+mod audit;
 mod authority;
 mod class;
 mod diff;
@@ -21,6 +22,7 @@ mod error;
 mod grant;
 mod group;
 mod health;
+mod joining;
 pub mod layers;
 mod member;
 mod period;
@@ -35,6 +37,7 @@ mod volume;
 #[cfg(test)]
 mod description;
 
+pub use audit::{AUDIT_PAGE, AuditEntry, AuditQuery, AuditView};
 pub use authority::{AuthorityKey, AuthorityQuery, AuthorityView};
 pub use azekura_base::{Needs, Role};
 pub use class::{AckRule, ChangeClass, ClassView, CreateClass, FailureDomain};
@@ -44,7 +47,11 @@ pub use error::{ErrorBody, ErrorCode};
 pub use grant::{CreateGrant, GrantCreated, GrantView, WhoView};
 pub use group::{GroupHealth, GroupView, ResyncStatus, ResyncView};
 pub use health::HealthView;
-pub use member::{DeviceState, DeviceView, EndpointView, FailureKind, NodeView, RemoveMember, RemovedView};
+pub use joining::{JoinCluster, JoinedView};
+pub use member::{
+    DeviceState, DeviceView, EndpointView, FailureKind, LetInNode, NodeView, RemoveMember, RemovedView, ShutOutNode,
+    ShutOutView,
+};
 pub use period::Period;
 pub use scrub::{BlockFlaw, FoundBlock, GroupScrubs, LastScrubs, ScrubRequest, ScrubStarted, ScrubTarget, ScrubTimes};
 pub use settings::{ApiAccess, ChangeSettings, SettingsView, Transport};

@@ -1,7 +1,9 @@
 //! Nodes and devices, and how they leave the cluster.
 
-use azekura_base::{DeviceId, NodeId};
+use azekura_base::{DeviceId, NodeId, PeerKey};
 use serde::{Deserialize, Serialize};
+
+use crate::{AuthorityView, GrantView};
 
 /// Where clients of one protocol reach a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +36,9 @@ pub struct NodeView {
     /// It has left the cluster for good; its record goes when its devices' copies have new homes.
     #[serde(default)]
     pub removed: bool,
+    /// It is shut out: no key proves that a machine is this node.
+    #[serde(default)]
+    pub shut_out: bool,
     /// Where other nodes reach it.
     pub data_address: String,
     /// Its REST API.
@@ -158,4 +163,46 @@ pub struct RemovedView {
     pub removed: String,
     /// Placement groups that still name it; its record goes when there are none.
     pub groups_left: usize,
+}
+
+/// Body of `POST /v1/nodes/{name}/shut-out`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ShutOutNode {
+    /// Grants that were made since then are listed, to be looked through: a time, such as `2026-11-26T10:00:00Z` or
+    /// `2 days ago`. If nothing is said, all are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grants_since: Option<String>,
+}
+
+/// A node that was shut out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ShutOutView {
+    /// The node.
+    pub node: String,
+    /// The authority by which clients know the other nodes from now on: they have to be told. Null: there is none yet,
+    /// or it could not be made, which `undone` says.
+    pub authority: Option<AuthorityView>,
+    /// Volumes that were taken away from its clients.
+    pub detached: Vec<String>,
+    /// Grants to be looked through: it may have made them, and have seen their tokens.
+    pub grants: Vec<GrantView>,
+    /// What is still to be done, and how.
+    pub undone: Vec<String>,
+}
+
+/// Body of `POST /v1/nodes/{name}/let-in`: either a key, or `same_keys`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct LetInNode {
+    /// The key that the machine has made anew, 64 hexadecimal digits: its start names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub key: Option<PeerKey>,
+    /// The keys that it had: it was shut out by mistake.
+    #[serde(default, skip_serializing_if = "crate::is_false")]
+    pub same_keys: bool,
 }

@@ -1,5 +1,6 @@
-//! The `azekura` program: a node (`azekura_server`), and the command line that asks nodes (`azekura_cli`). Its own are
-//! the commands that work on this machine's files while no node has them open.
+//! The `azekura` program: a node (`azekura_server`), the command line that asks nodes (`azekura_cli`), and the driver
+//! for Kubernetes (`azekura_csi`). Its own are the commands that work on this machine's files while no node has them
+//! open.
 
 mod restored;
 mod store;
@@ -7,6 +8,7 @@ mod store;
 use std::process::ExitCode;
 
 use azekura_cli::{CliError, Here};
+use azekura_csi::{CsiCommand, CsiError};
 use azekura_model::MetaError;
 use azekura_server::NodeArgs;
 
@@ -22,6 +24,7 @@ impl Here for Program {
     type Node = NodeArgs;
     type Store = store::StoreCommand;
     type Restored = restored::RestoredArgs;
+    type Csi = CsiCommand;
 
     fn node(options: NodeArgs) -> Result<ExitCode, CliError> {
         match azekura_server::run(options) {
@@ -40,6 +43,11 @@ impl Here for Program {
 
     fn restored(options: restored::RestoredArgs) -> Result<ExitCode, CliError> {
         options.run()
+    }
+
+    fn csi(options: CsiCommand) -> Result<ExitCode, CliError> {
+        let told = |CsiError { message, hint }| CliError::new(message).hint(hint);
+        options.run().map(|()| ExitCode::SUCCESS).map_err(told)
     }
 }
 

@@ -19,6 +19,8 @@ fn good_lines() {
         "node --data /tmp/x",
         "node --name n1 --data d --listen 127.0.0.1:7101 --api 127.0.0.1:7181 --config http://127.0.0.1:7179",
         "node list",
+        "csi controller --api https://10.0.0.1:7180,https://10.0.0.2:7180 --token-file t --ca c --endpoint unix:///x",
+        "csi node --node n1 --attach fuse --state /run/x",
         "node list --api http://127.0.0.1:1 --json",
         "volume create vol1 10GiB",
         "volume create vol1 10GiB --copies 2 --json --api http://127.0.0.1:7181",

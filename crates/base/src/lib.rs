@@ -14,6 +14,7 @@ mod hex32;
 mod ids;
 mod inbox;
 mod io_queue;
+mod join_token;
 mod layers;
 mod mix;
 mod outbox;
@@ -42,6 +43,7 @@ pub use ids::{
 };
 pub use inbox::{Fill, Inbox};
 pub use io_queue::{IoClass, IoQueue, READ_PASSED_OVER_MAX};
+pub use join_token::{JoinToken, JoinTokenError};
 pub use layers::{CompareLayers, Differences, DifferingBlocks, MeasureLayer, Measured, NotTold};
 pub use mix::mix64;
 pub use outbox::Outbox;

@@ -25,6 +25,8 @@ pub enum Needs {
     Grants,
     /// To change settings and to read the audit.
     Administer,
+    /// To become a node.
+    Join,
     /// To be a node.
     Node,
     /// To be a node, and nobody else: not even who may do all the rest.
@@ -33,7 +35,7 @@ pub enum Needs {
 
 impl Needs {
     /// All of them.
-    pub const ALL: [Needs; 11] = [
+    pub const ALL: [Needs; 12] = [
         Needs::Nothing,
         Needs::Grant,
         Needs::Metrics,
@@ -43,6 +45,7 @@ impl Needs {
         Needs::Operate,
         Needs::Grants,
         Needs::Administer,
+        Needs::Join,
         Needs::Node,
         Needs::Secrets,
     ];
@@ -60,6 +63,7 @@ impl Needs {
             Needs::Operate => "operate",
             Needs::Grants => "grants",
             Needs::Administer => "administer",
+            Needs::Join => "join",
             Needs::Node => "node",
             Needs::Secrets => "secrets",
         }
@@ -77,6 +81,7 @@ impl Needs {
             Needs::Operate => "drain, scrub, remove, or change storage classes",
             Needs::Grants => "make, see or revoke grants",
             Needs::Administer => "change settings or read the audit",
+            Needs::Join => "make a machine a node, for which there are join tokens",
             Needs::Node => "ask what nodes ask each other",
             Needs::Secrets => "have the secrets that nodes share",
         }
@@ -103,12 +108,14 @@ pub enum Role {
     Metrics,
     /// A node, proved by its key; no token has this role.
     Node,
+    /// Becomes a node, once; join tokens alone have this role.
+    Join,
 }
 
 impl Role {
     /// All of them.
-    pub const ALL: [Role; 7] =
-        [Role::Admin, Role::Operator, Role::Owner, Role::User, Role::Csi, Role::Metrics, Role::Node];
+    pub const ALL: [Role; 8] =
+        [Role::Admin, Role::Operator, Role::Owner, Role::User, Role::Csi, Role::Metrics, Role::Node, Role::Join];
 
     /// What this role has; the one table.
     const fn has(self) -> &'static [Needs] {
@@ -129,6 +136,7 @@ impl Role {
             Role::User | Role::Csi => &[N::SeeVolumes, N::UseVolumes],
             Role::Metrics => &[N::Metrics],
             Role::Node => &[N::Node, N::Secrets],
+            Role::Join => &[N::Join],
         }
     }
 
@@ -159,6 +167,7 @@ impl Role {
             Role::Csi => "csi",
             Role::Metrics => "metrics",
             Role::Node => "node",
+            Role::Join => "join",
         }
     }
 }
@@ -185,7 +194,7 @@ impl FromStr for Role {
     type Err = RoleError;
 
     fn from_str(text: &str) -> Result<Role, RoleError> {
-        let found = Role::ALL.into_iter().find(|role| *role != Role::Node && role.word() == text);
+        let found = Role::ALL.into_iter().find(|role| !matches!(role, Role::Node | Role::Join) && role.word() == text);
         found.ok_or_else(|| RoleError(text.to_owned()))
     }
 }
@@ -205,6 +214,7 @@ mod tests {
             ("csi", "see_volumes use_volumes"),
             ("metrics", "metrics"),
             ("node", "node secrets"),
+            ("join", "join"),
         ];
         for (role, (word, needs)) in Role::ALL.into_iter().zip(table) {
             assert_eq!(role.word(), word);
@@ -220,7 +230,10 @@ mod tests {
         for giver in Role::ALL {
             for role in Role::ALL.into_iter().filter(|role| giver.may_grant(*role)) {
                 assert!(giver.may(Needs::Grants) && role != Role::Node);
-                assert!(Needs::ALL.into_iter().all(|needs| giver.may(needs) || !role.may(needs)), "{giver}: {role}");
+                // Who may join gives away what nobody has but a machine that has joined: an admin's to give.
+                let has =
+                    |needs| giver.may(needs) || !role.may(needs) || (needs == Needs::Join && giver == Role::Admin);
+                assert!(Needs::ALL.into_iter().all(has), "{giver}: {role}");
             }
         }
     }
@@ -229,7 +242,11 @@ mod tests {
     fn roles_are_their_words() {
         for role in Role::ALL {
             let read = role.word().parse();
-            assert_eq!(read.ok(), Some(role).filter(|role| *role != Role::Node), "no token is a node's");
+            assert_eq!(
+                read.ok(),
+                Some(role).filter(|role| ![Role::Node, Role::Join].contains(role)),
+                "no token is a node's"
+            );
         }
         assert!("root".parse::<Role>().unwrap_err().to_string().contains("operator"));
     }

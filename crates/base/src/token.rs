@@ -9,13 +9,13 @@ use std::str::FromStr;
 const PREFIX: &str = "azka_";
 const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 /// Digits of 64, 256 and 32 bits.
-const ID_DIGITS: usize = 11;
-const SECRET_DIGITS: usize = 43;
-const CHECKSUM_DIGITS: usize = 6;
+pub(crate) const ID_DIGITS: usize = 11;
+pub(crate) const SECRET_DIGITS: usize = 43;
+pub(crate) const CHECKSUM_DIGITS: usize = 6;
 const LENGTH: usize = PREFIX.len() + ID_DIGITS + SECRET_DIGITS + CHECKSUM_DIGITS;
 
 /// A number, most significant byte first, as so many digits in base 62.
-fn write_digits<const N: usize>(mut number: [u8; N], digits: usize) -> String {
+pub(crate) fn write_digits<const N: usize>(mut number: [u8; N], digits: usize) -> String {
     let mut text = vec![b'0'; digits];
     for place in text.iter_mut().rev() {
         let mut rest = 0;
@@ -29,7 +29,7 @@ fn write_digits<const N: usize>(mut number: [u8; N], digits: usize) -> String {
 }
 
 /// Reads such a number; `None`: a character is no digit, or the number is larger than fits.
-fn read_digits<const N: usize>(text: &str) -> Option<[u8; N]> {
+pub(crate) fn read_digits<const N: usize>(text: &str) -> Option<[u8; N]> {
     let mut number = [0; N];
     for digit in text.bytes() {
         let mut carry = DIGITS.iter().position(|known| *known == digit)? as u32;

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use azekura_client::Client;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
+mod audit;
 mod ca;
 mod class;
 mod cluster;
@@ -27,6 +28,7 @@ mod rates;
 mod removal;
 mod screen;
 mod scrub;
+mod shut_out;
 mod snapshot;
 mod space;
 mod status;
@@ -45,6 +47,8 @@ pub trait Here: Debug + 'static {
     type Store: Args + Debug;
     /// Goes on after the configuration was restored.
     type Restored: Args + Debug;
+    /// The CSI driver's options.
+    type Csi: Args + Debug;
 
     /// Runs a node until it is told to stop.
     ///
@@ -63,6 +67,12 @@ pub trait Here: Debug + 'static {
     /// # Errors
     /// When there is nothing to go on from, or nodes run.
     fn restored(options: Self::Restored) -> Result<ExitCode, CliError>;
+
+    /// Runs a part of the CSI driver until it is told to stop.
+    ///
+    /// # Errors
+    /// When it can't start.
+    fn csi(options: Self::Csi) -> Result<ExitCode, CliError>;
 }
 
 /// Azekura: replicated block storage.
@@ -99,6 +109,7 @@ enum Command<H: Here> {
     Scrub(scrub::ScrubArgs),
     Cluster(cluster::ClusterCommand<H>),
     Token(token::TokenCommand),
+    Audit(audit::AuditArgs),
     Ca(ca::CaCommand),
     Login(login::LoginArgs),
     Logout(login::LogoutArgs),
@@ -106,6 +117,7 @@ enum Command<H: Here> {
     Status(status::StatusArgs),
     Top(top::TopArgs),
     Store(H::Store),
+    Csi(H::Csi),
     Completion(completion::CompletionArgs),
     Version(VersionArgs),
 }
@@ -156,6 +168,7 @@ pub fn main<H: Here>() -> ExitCode {
         Command::Scrub(arguments) => arguments.run(),
         Command::Cluster(command) => command.run(),
         Command::Token(command) => command.run(),
+        Command::Audit(arguments) => arguments.run(),
         Command::Ca(command) => command.run(),
         Command::Login(arguments) => arguments.run(),
         Command::Logout(arguments) => arguments.run(),
@@ -163,6 +176,7 @@ pub fn main<H: Here>() -> ExitCode {
         Command::Status(arguments) => arguments.run(),
         Command::Top(arguments) => arguments.run(),
         Command::Store(command) => H::store(command),
+        Command::Csi(command) => H::csi(command),
         Command::Completion(arguments) => arguments.run(&mut grammar::<H>()),
         Command::Version(arguments) => arguments.run(),
     };

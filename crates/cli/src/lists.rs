@@ -104,13 +104,15 @@ pub fn nodes(nodes: &[NodeView]) -> String {
         ("VERSION", Align::Left),
         ("ROLE", Align::Left),
     ])
-    .toned("ALIVE", |alive| if alive == "NO" { Tone::Bad } else { Tone::Plain });
+    .toned("ALIVE", |alive| if matches!(alive, "NO" | "SHUT OUT") { Tone::Bad } else { Tone::Plain });
     for node in nodes {
         table.row(vec![
             node.name.clone(),
             node.id.to_string(),
             if node.removed {
                 "removed"
+            } else if node.shut_out {
+                "SHUT OUT"
             } else if node.alive {
                 "yes"
             } else {

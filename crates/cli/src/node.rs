@@ -9,6 +9,7 @@ use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 
 use super::drain::{DrainArgs, UndrainArgs};
 use super::removal::{Member, RemoveArgs, ReplaceArgs};
+use super::shut_out::{LetInArgs, ShutOutArgs};
 use super::{ApiArgs, CliError, Here, lists};
 
 /// Names of the subcommands.
@@ -17,6 +18,8 @@ const DRAIN: &str = "drain";
 const UNDRAIN: &str = "undrain";
 const REMOVE: &str = "remove";
 const REPLACE: &str = "replace";
+const SHUT_OUT: &str = "shut-out";
+const LET_IN: &str = "let-in";
 
 /// Run a node on this machine, list the cluster's nodes, or empty one.
 #[derive(Debug)]
@@ -33,6 +36,10 @@ pub enum NodeCommand<H: Here> {
     Remove(RemoveArgs),
     /// Free a node's name for its successor.
     Replace(ReplaceArgs),
+    /// Trust a node's machine no more.
+    ShutOut(ShutOutArgs),
+    /// Trust it again.
+    LetIn(LetInArgs),
 }
 
 impl<H: Here> FromArgMatches for NodeCommand<H> {
@@ -43,6 +50,8 @@ impl<H: Here> FromArgMatches for NodeCommand<H> {
             Some((UNDRAIN, matches)) => Ok(NodeCommand::Undrain(UndrainArgs::from_arg_matches(matches)?)),
             Some((REMOVE, matches)) => Ok(NodeCommand::Remove(RemoveArgs::from_arg_matches(matches)?)),
             Some((REPLACE, matches)) => Ok(NodeCommand::Replace(ReplaceArgs::from_arg_matches(matches)?)),
+            Some((SHUT_OUT, matches)) => Ok(NodeCommand::ShutOut(ShutOutArgs::from_arg_matches(matches)?)),
+            Some((LET_IN, matches)) => Ok(NodeCommand::LetIn(LetInArgs::from_arg_matches(matches)?)),
             _ => Ok(NodeCommand::Run(Box::new(H::Node::from_arg_matches(matches)?))),
         }
     }
@@ -68,6 +77,11 @@ impl<H: Here> Args for NodeCommand<H> {
                 ReplaceArgs::augment_args(Command::new(REPLACE))
                     .about("Let a machine with an empty data folder take a lost node's place and name"),
             )
+            .subcommand(
+                ShutOutArgs::augment_args(Command::new(SHUT_OUT))
+                    .about("Trust a node's machine no more: nobody talks with it, and no start brings it back"),
+            )
+            .subcommand(LetInArgs::augment_args(Command::new(LET_IN)).about("Let a node in again that was shut out"))
             .args_conflicts_with_subcommands(true)
             .subcommand_negates_reqs(true)
             .arg_required_else_help(true)
@@ -87,6 +101,8 @@ impl<H: Here> NodeCommand<H> {
             NodeCommand::Undrain(arguments) => arguments.run(Member::Node),
             NodeCommand::Remove(arguments) => arguments.run(Member::Node),
             NodeCommand::Replace(arguments) => arguments.run(),
+            NodeCommand::ShutOut(arguments) => arguments.run(),
+            NodeCommand::LetIn(arguments) => arguments.run(),
             NodeCommand::Run(arguments) => H::node(*arguments),
         }
     }

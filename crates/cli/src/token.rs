@@ -34,7 +34,8 @@ enum TokenAction {
         metrics    a node's counters (/metrics) and health\n\n\
         Examples:\n  \
         azekura token create ann --role operator --ends-after 90d\n  \
-        azekura token create prometheus --role metrics > /etc/prometheus/azekura.token\n\n\
+        azekura token create prometheus --role metrics > /etc/prometheus/azekura.token\n  \
+        (umask 077; azekura token create n4 --join --for 1h > n4.token)\n\n\
         Its owner gives it to 'azekura login', or names a file with it in AZEKURA_TOKEN_FILE. Others send it as\n\
         'Authorization: Bearer TOKEN', over https:// (azekura ca show).")]
     Create(CreateArgs),
@@ -51,10 +52,13 @@ struct CreateArgs {
     /// A name for people: who has it, or what for.
     name: String,
     /// What its owner may: admin, operator, owner, user, csi or metrics.
-    #[arg(long, value_parser = role)]
-    role: Role,
-    /// When it ends: 12h, 90d [default: when it is revoked].
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_parser = role, required_unless_present = "join", conflicts_with = "join")]
+    role: Option<Role>,
+    /// A machine becomes a node with it, once: azekura node --join URL --token-file FILE. Only admins make such.
+    #[arg(long)]
+    join: bool,
+    /// When it ends: 12h, 90d [default: when it is revoked; with --join: after an hour, and after 7d at most].
+    #[arg(long, value_name = "TIME", visible_alias = "for")]
     ends_after: Option<Period>,
     #[command(flatten)]
     api: ApiArgs,
@@ -76,7 +80,8 @@ impl TokenCommand {
     /// Runs the command.
     pub fn run(self) -> Result<ExitCode, CliError> {
         match self.command {
-            TokenAction::Create(CreateArgs { name, role, ends_after, api }) => {
+            TokenAction::Create(CreateArgs { name, role, join: _, ends_after, api }) => {
+                let role = role.unwrap_or(Role::Join);
                 let ends_after_seconds = ends_after.map(|Period(seconds)| seconds);
                 let made = api.client()?.send::<GrantCreate>([], &CreateGrant { name, role, ends_after_seconds })?;
                 if api.json { print_json(&made) } else { print(&format!("{}\n", made.token)) }
@@ -126,6 +131,6 @@ mod tests {
         let text = table(&[grant]);
         assert!(text.contains("ann") && text.contains("operator") && text.contains("never"), "{text}");
         assert!(role("root").is_err_and(|error| error.to_string().contains("metrics")));
-        assert!(role("node").is_err());
+        assert!(role("node").is_err() && role("join").is_err());
     }
 }

@@ -105,6 +105,11 @@ impl Attacher {
         Attacher { meta, data_plane }
     }
 
+    /// The same on somebody's behalf.
+    pub(crate) fn acting(&self, meta: &MetaClient) -> Attacher {
+        Attacher { meta: meta.clone(), ..self.clone() }
+    }
+
     /// The data plane.
     pub(crate) fn data_plane(&self) -> &Arc<dyn DataPlane> {
         &self.data_plane

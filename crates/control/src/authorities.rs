@@ -84,6 +84,11 @@ impl Authorities {
         Authorities { meta, node, key, https, secrets, names: doors.names.clone() }
     }
 
+    /// The same on somebody's behalf.
+    pub(crate) fn acting(&self, meta: &MetaClient) -> Authorities {
+        Authorities { meta: meta.clone(), ..self.clone() }
+    }
+
     /// What the node's certificate is to say.
     fn reached(&self, model: &Model) -> Result<Reached, String> {
         let record = model.nodes.get(&self.node).ok_or("this node's record is not known yet")?;
@@ -138,14 +143,20 @@ impl Authorities {
         let reached = self.reached(model)?;
         let record = match newest_authority(model) {
             Some(record) => record.clone(),
-            None => self.make(model, 1, None, &reached.name).await?,
+            None => self.make(model, 1, Vouched::Not, &reached.name).await?,
         };
         let authority = match self.kept(model, &record)? {
             Some(authority) => authority,
             None => self.fetch(model, &record).await?,
         };
-        let all = model.authorities.values().filter_map(|authority| authority.signed_by_previous.clone());
-        let mut before: Vec<String> = all.collect();
+        let mut before: Vec<String> = Vec::new();
+        for authority in model.authorities.values() {
+            match &authority.signed_by_previous {
+                Some(signed) => before.push(signed.clone()),
+                // Nobody trusts it for the sake of one before.
+                None => before.clear(),
+            }
+        }
         before.drain(..before.len().saturating_sub(FORMER_MAX));
         Ok((record.number, authority.sign(&self.key, &reached, &before, now()).map_err(text)?))
     }
@@ -155,12 +166,15 @@ impl Authorities {
         &self,
         model: &Model,
         number: u32,
-        previous: Option<&Authority>,
+        vouched: Vouched<'_>,
         by: &str,
     ) -> Result<AuthorityRecord, String> {
         let title = title(model, number)?;
         // One that the configuration has forgotten, because it was restored from a backup, is taken again.
-        let own = self.secrets.read(&file(number)).map_err(text)?;
+        let own = match vouched {
+            Vouched::Anew => None,
+            Vouched::Not | Vouched::By(_) => self.secrets.read(&file(number)).map_err(text)?,
+        };
         let authority = match own.and_then(|own| Authority::from_pem(&title, &own).ok()) {
             Some(authority) => authority,
             None => {
@@ -169,7 +183,10 @@ impl Authorities {
                 made
             }
         };
-        let signed_by_previous = previous.map(|previous| previous.vouch_for(&authority, now())).transpose();
+        let signed_by_previous = match vouched {
+            Vouched::By(previous) => Some(previous.vouch_for(&authority, now())).transpose(),
+            Vouched::Not | Vouched::Anew => Ok(None),
+        };
         let record = AuthorityRecord {
             number,
             certificate: authority.pem().to_owned(),
@@ -223,8 +240,21 @@ impl Authorities {
         let model = self.meta.model();
         let newest = newest_authority(&model).ok_or(Replaced::NotYet)?;
         let previous = self.kept(&model, newest).map_err(Replaced::Failed)?.ok_or(Replaced::NoKey)?;
-        let made = self.make(&model, newest.number + 1, Some(&previous), by).await;
+        let made = self.make(&model, newest.number + 1, Vouched::By(&previous), by).await;
         made.map_err(Replaced::Failed)
+    }
+
+    /// The same, but nobody vouches for the next one: somebody has the key of the one before who is not trusted any
+    /// more.
+    pub(crate) async fn replace_alone(&self, by: &str) -> Result<AuthorityRecord, String> {
+        let model = self.meta.model();
+        let newest = newest_authority(&model).ok_or("the cluster has none yet")?;
+        let made = self.make(&model, newest.number + 1, Vouched::Anew, by).await?;
+        // Another node may have made one with this number at the same time, and that one is vouched for.
+        match &made.signed_by_previous {
+            None => Ok(made),
+            Some(_) => Err(format!("somebody has made authority {} at the same time", made.number)),
+        }
     }
 
     /// An authority with its key, in PEM, if this node has it.
@@ -234,6 +264,17 @@ impl Authorities {
         let kept = self.kept(&model, record).inspect_err(|problem| tracing::warn!("{problem}"));
         Some(kept.ok()??.secret_pem())
     }
+}
+
+/// Whether an authority is trusted for the sake of the one before.
+#[derive(Clone, Copy)]
+enum Vouched<'a> {
+    /// There is none before.
+    Not,
+    /// It is vouched for.
+    By(&'a Authority),
+    /// It must not be, and its key must be a new one.
+    Anew,
 }
 
 /// Why no authority has taken the place of another one.

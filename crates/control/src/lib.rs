@@ -3,6 +3,7 @@
 //! - [`volumes`]: making a volume with all that it needs.
 //! - [`reconcile`]: the leader's background work.
 //! - `authorities`: the node's certificate, and the authority that signs it.
+//! - [`join`]: asking a cluster to take this machine in.
 //! - `doors`: where the REST API is asked.
 //! - `api`: the handlers of the REST API, whose types are in `azekura_api`.
 //! - [`snapshots`]: making snapshots, and what is done with them.
@@ -23,6 +24,7 @@ pub mod attachments;
 mod authorities;
 mod data_keys;
 mod doors;
+mod joining;
 pub mod layers;
 mod proofs;
 pub mod reconcile;
@@ -34,6 +36,7 @@ pub use attachments::{Attacher, DataPlane};
 pub use authorities::Secrets;
 pub use data_keys::{DataKeys, KEYS_RETRY};
 pub use doors::{Doors, bind, bind_local};
+pub use joining::join;
 pub use proofs::{draw_secret, hash_of};
 pub use snapshot::NodeStatistics;
 pub use snapshots::Snapshots;

@@ -177,6 +177,12 @@ impl<K: Copy + Ord> Attaching<K> {
         self.volumes.get_mut(volume).filter(|volume| volume.state == State::Held(attachment))
     }
 
+    /// The number of a volume that is held and that nobody uses.
+    pub fn unused(&self, name: &str) -> Option<VolumeId> {
+        let volume = self.volumes.get(name).filter(|volume| matches!(volume.state, State::Held(_)))?;
+        (volume.users.is_empty() && volume.requests == 0).then_some(volume.id)
+    }
+
     /// Gives a volume back if nobody uses it; answers the attachment that is to be given back.
     #[must_use]
     pub fn leave(&mut self, name: &str) -> Option<Generation> {

@@ -14,12 +14,13 @@ use crate::protocol::{Event, StreamProtocol, Tag};
 use crate::turns::{TurnLimits, Turns};
 use crate::{CONNECTION_REQUESTS_MAX, ClientLimits};
 use azekura_base::{Generation, Repeats, Slab, VolumeId};
-use azekura_gateway::{Backend, IN_FLIGHT_BYTES_MAX, Op, Outcome, VolumeView, WRITE_WINDOW};
-use std::collections::{BTreeMap, VecDeque};
+use azekura_gateway::{Backend, IN_FLIGHT_BYTES_MAX, Op, Outcome, Unsettled, VolumeView, WRITE_WINDOW};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 mod closing;
+mod leaving;
 mod nexus;
 
 /// Where the connections are: whoever has their sockets keeps a [`Client`] for each.
@@ -108,6 +109,10 @@ pub struct Frontend<K> {
     notices: Repeats<Notice>,
     /// Some attachments may have ended.
     look_for_ended: bool,
+    /// What the process's gateways have given up.
+    unsettled: Arc<Unsettled>,
+    /// Volumes that nobody uses, but of which something that was given up may still be applied.
+    unsettled_unused: BTreeSet<String>,
     effects: VecDeque<Effect<K>>,
 }
 
@@ -132,6 +137,8 @@ impl<K: Copy + Ord> Frontend<K> {
             }),
             notices: Repeats::default(),
             look_for_ended: false,
+            unsettled: Arc::default(),
+            unsettled_unused: BTreeSet::new(),
             effects: VecDeque::new(),
         }
     }
@@ -345,6 +352,7 @@ impl<K: Copy + Ord> Frontend<K> {
     /// Lets requests in, in turn, as long as the gateway has room for their volumes. False when none was.
     pub fn admit(&mut self, cx: &mut Context<'_, K>) -> bool {
         self.feed_waiting(cx);
+        self.leave_unsettled();
         if !self.turns.has_waiting() {
             return false;
         }
@@ -422,12 +430,6 @@ impl<K: Copy + Ord> Frontend<K> {
                     self.nexus_answered(number);
                 }
             }
-        }
-    }
-
-    fn leave_if_unused(&mut self, name: &str) {
-        if let Some(attachment) = self.attaching.leave(name) {
-            self.effects.push_back(Effect::GiveBack(name.to_owned(), attachment));
         }
     }
 

@@ -13,6 +13,7 @@
 //! - `operations`: requests, what of their answers is there, and the counters of each volume.
 //! - `parts/`: parts of requests: where each is, which copies it has met, how long it has waited.
 //! - `room`: how much may be under way.
+//! - `unsettled`: writes that were given up and may still be applied, of all gateways of the process.
 
 mod backend;
 mod ciphers;
@@ -29,11 +30,14 @@ mod room;
 #[cfg(feature = "sabotage")]
 #[doc(hidden)]
 pub mod sabotage;
+#[cfg(test)]
+mod settling_tests;
 mod statistics;
 #[cfg(test)]
 mod stuck_tests;
 #[cfg(test)]
 mod tests;
+mod unsettled;
 mod uses;
 mod view;
 
@@ -42,6 +46,7 @@ pub use backend::Backend;
 pub use gateway::{Effect, Gateway};
 pub use request::{Op, Outcome, Piece};
 pub use statistics::{Counters, LATENCY_BUCKETS, VolumeStatistics};
+pub use unsettled::Unsettled;
 pub use view::{GroupView, VolumeView};
 
 use std::time::Duration;

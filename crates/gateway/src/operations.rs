@@ -13,6 +13,11 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct OpId(u64);
 
+impl OpId {
+    /// No client's request.
+    pub(crate) const NONE: OpId = OpId(u64::MAX);
+}
+
 /// An answer to a part of a read, or of a question what holds data.
 pub(crate) enum Answer {
     Blocks(Part, Vec<Extent>),

@@ -56,6 +56,14 @@ impl VolumeView {
         self.groups.get(at as usize).copied()
     }
 
+    /// A chunk of the group that no client ever reads or writes: it lies behind the largest size of a volume.
+    pub(crate) fn spare_chunk(&self, pg: PgId) -> Option<ChunkIndex> {
+        let last = u32::MAX - 1;
+        (0..self.groups.len() as u32)
+            .map(|back| ChunkIndex(last - back))
+            .find(|chunk| self.group_of(*chunk) == Some(pg))
+    }
+
     /// The groups that have chunks of it, each once.
     pub(crate) fn groups_of_chunks(&self) -> impl Iterator<Item = PgId> + '_ {
         let chunks = self.size.div_ceil(CHUNK_SIZE as u64).min(self.groups.len() as u64);

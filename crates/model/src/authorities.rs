@@ -12,7 +12,7 @@ pub struct AuthorityRecord {
     /// Its certificate, in PEM.
     pub certificate: String,
     /// The same key and name, signed by the authority before, in PEM: so clients that know that one trust this one.
-    /// `None`: of the first, and where no node had the key of the one before any more.
+    /// `None`: of the first, and where the one before is trusted no more, since a node was shut out that has its key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signed_by_previous: Option<String>,
     /// When it was made, RFC 3339.

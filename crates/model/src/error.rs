@@ -280,6 +280,24 @@ pub enum MetaError {
         /// The key.
         key: PeerKey,
     },
+    /// A new node comes without a join token.
+    #[error(
+        "this cluster takes a new node ({name}) with a join token only: nodes prove who they are, and the API asks for grants"
+    )]
+    NotInvited {
+        /// Its name.
+        name: String,
+    },
+    /// This node runs, and was shut out.
+    #[error("this node ({node}) was shut out of the cluster by {by} ({since})")]
+    ShutOut {
+        /// The node.
+        node: String,
+        /// By whom.
+        by: String,
+        /// When, RFC 3339.
+        since: String,
+    },
     /// A key names one node.
     #[error("the key of this data folder ({key}) is node {node}'s")]
     KeyTaken {

@@ -9,6 +9,7 @@
 //! - [`Memory`]: executes those changes without a server.
 
 mod attachments;
+mod audit;
 mod authorities;
 mod data_keys;
 mod endpoints;
@@ -35,6 +36,7 @@ mod zero_is_none;
 pub use attachments::{
     AttachWish, AttachmentRecord, AttachmentsRecord, InTheWay, VOLUME_ATTACHMENTS_MAX, VolumeAccess,
 };
+pub use audit::{AUDIT_PREFIX, AUDIT_RECORDS_MAX, AuditProof, AuditRecord, audit_key, audit_time};
 pub use authorities::AuthorityRecord;
 pub use azekura_base::{AckRule, GrantId, Needs, Role, SecretHash};
 pub use data_keys::{DataKeyRecord, ENCRYPTION, KeyGeneration};
@@ -44,7 +46,7 @@ pub use grants::{DEFAULT_PROJECT, GrantKind, GrantRecord};
 pub use key_value::{Change, KeyValue};
 pub use keys::{Key, PREFIX};
 pub use layer_ends::{LayerEnd, LayerHolders};
-pub use members::{AliveRecord, DeviceFailure, DeviceRecord, DeviceState, FailureKind, NodeRecord};
+pub use members::{AliveRecord, DeviceFailure, DeviceRecord, DeviceState, FailureKind, NodeRecord, ShutOut};
 pub use memory::Memory;
 pub use model::{Model, RecordMap, Versioned, group_of};
 pub use read::{Found, Gathered, Halt, Outcome, Records, Step};

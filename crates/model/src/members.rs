@@ -43,6 +43,9 @@ pub struct NodeRecord {
     /// written before keys were noted, and the node's next start brings its own. None in the list: it is shut out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<Vec<PeerKey>>,
+    /// Somebody has shut it out; `keys` is empty then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shut_out: Option<ShutOut>,
     /// Its REST API speaks HTTPS, too, and knows other nodes by their keys there. Older versions ask for no grants.
     #[serde(default, skip_serializing_if = "is_false")]
     pub api_tls: bool,
@@ -55,6 +58,18 @@ pub struct NodeRecord {
     #[serde(flatten)]
     #[doc(hidden)]
     pub unknown: Unknown,
+}
+
+/// A node was shut out (docs/decisions/0037-who-may.md).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShutOut {
+    /// When, RFC 3339.
+    pub since: String,
+    /// By whom.
+    pub by: String,
+    /// The keys that it had: whoever has its machine has them.
+    #[serde(default)]
+    pub keys: Vec<PeerKey>,
 }
 
 /// What a node has that does not say.

@@ -12,7 +12,7 @@ use crate::slow::ReportedSlow;
 use crate::view::ClusterView;
 use crate::{DEVICE_TIMEOUT, DEVICE_TIMEOUT_MIN};
 use azekura_base::{DeviceId, Endpoint, Epoch, PgId, Sequence, SessionId};
-use azekura_gateway::{Gateway, GroupView, Keyring};
+use azekura_gateway::{Gateway, GroupView, Keyring, Unsettled};
 use azekura_replica::{
     AckRule, Client, Group, GroupConfig, GroupState, Recovered, ResyncProgress, SESSIONS_MAX, ScrubReport,
 };
@@ -200,6 +200,12 @@ impl Node {
     /// The keys of encrypted volumes that this node has from now on, or why not.
     pub fn set_keys(&mut self, keys: Arc<Keyring>) {
         self.gateway.set_keys(keys);
+    }
+
+    /// What the gateways of the process have given up, which this shard shares with the others: before its first
+    /// request.
+    pub fn share(&mut self, unsettled: Arc<Unsettled>) {
+        self.gateway.share(unsettled);
     }
 
     /// The node's gateway, to look at.

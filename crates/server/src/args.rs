@@ -158,6 +158,16 @@ pub struct NodeArgs {
     #[arg(long)]
     pub replace_key: bool,
 
+    /// On the first start, ask this node of the cluster (https://HOST:7180) to take the machine in, with the join token
+    /// in --token-file (azekura token create NAME --join). A cluster whose nodes prove their keys and whose API asks
+    /// for grants takes no new node otherwise. A node that has joined does not ask again.
+    #[arg(long, value_name = "URL", requires = "token_file")]
+    pub join: Option<String>,
+
+    /// With --join, the file with the token, which nobody else may read.
+    #[arg(long, value_name = "FILE", requires = "join")]
+    pub token_file: Option<PathBuf>,
+
     /// The devices have power-loss protection: a write counts as durable without a flush of their cache.
     #[arg(long)]
     pub power_loss_protected: bool,

@@ -9,6 +9,7 @@ mod args;
 mod bridge;
 mod disk;
 mod driver;
+mod joining;
 mod listeners;
 mod opening;
 mod random;

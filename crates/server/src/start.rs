@@ -15,6 +15,7 @@ use crate::disk::seen::{self, Memory};
 use crate::driver::commands::Command;
 use crate::driver::dataplane::Membership;
 use crate::driver::messages::{Handle, Handles, Reports};
+use crate::joining;
 use crate::listeners::ClientListener;
 use crate::opening::{Opened, Opener};
 use crate::shards::Shards;
@@ -314,7 +315,12 @@ async fn join(
     args: &NodeArgs,
     doors: &Doors,
 ) -> Result<Joined> {
-    if let Some(found) = client.cluster_identity().await? {
+    let found = client.cluster_identity().await?;
+    ensure!(
+        found.is_some() || args.join.is_none(),
+        "there is no cluster in the configuration, so there is none to --join: is --config right?"
+    );
+    if let Some(found) = found {
         let number = found.number().ok_or_else(|| anyhow!("the cluster's record in the configuration is damaged"))?;
         folder.check_cluster(number)?;
     }
@@ -353,6 +359,7 @@ async fn join(
         let record = client.replace_node_keys(id, key).await.map_err(refusal)?;
         tracing::warn!("node {}'s key is {key}, and no other any more (--replace-key)", record.name);
     }
+    joining::join(client, args, &spec, &cluster.id).await?;
     let node = client.register_node(&spec).await.map_err(refusal)?;
     if node.incarnation > folder.file.incarnation {
         let (known, own) = (node.incarnation - 1, folder.file.incarnation);

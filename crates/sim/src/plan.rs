@@ -149,6 +149,9 @@ pub enum Lie {
     /// Primaries do not notice that a copy is slow.
     #[cfg(feature = "sabotage")]
     UnnoticedSlowness,
+    /// Gateways forget the writes that they have given up, and shards of a process know nothing of each other's.
+    #[cfg(feature = "sabotage")]
+    ForgottenErrors,
     /// A gateway has one window for its writes to all groups.
     #[cfg(feature = "sabotage")]
     SharedWindow,
@@ -240,6 +243,9 @@ pub struct Plan {
     pub goes_back: bool,
     /// How long requests wait for a group that does not serve them, before they fail; `None`: for ever.
     pub io_timeout: Option<Duration>,
+    /// Some writes that gateways send arrive once more, seconds later: behind what other shards of the same process
+    /// have sent meanwhile.
+    pub writes_linger: bool,
     /// Devices hang and crawl.
     pub devices_hang: bool,
     /// The logs of new devices are initialised while they are in use, and data may have to wait for that.
@@ -310,6 +316,7 @@ impl Plan {
             },
             goes_back: false,
             io_timeout: draw_io_timeout(mode, seed),
+            writes_linger: false,
             new_logs: Random::new(seed ^ 0x6e65_776c).chance(NEW_LOGS_PERCENT),
             devices_hang: matches!(mode, Mode::Hangs | Mode::Stalls | Mode::Devices | Mode::All),
             narrow: (mode == Mode::Slow).then(|| draw_bandwidth(&mut Random::new(seed ^ 0x6e61_7272))),

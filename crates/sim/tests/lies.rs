@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-use azekura_sim::{AckRule, Invariant, Lie, Mode, Plan, Violation, run};
+use azekura_sim::{AckRule, Invariant, Lie, Mode, Plan, Shards, Violation, run};
 use clap::ValueEnum;
+use std::num::NonZeroU8;
+use std::time::Duration;
 
 /// A lie that more seeds are needed for is not noticed: the seeds are those from 1 on, and none is left out.
 const SEEDS_MAX: u64 = 20;
@@ -258,6 +260,19 @@ fn leases_that_outlast_a_pause_with_the_clock_are_noticed() {
 fn volumes_that_are_given_back_while_others_have_them_open_are_noticed() {
     let caught = caught(Lie::UncountedClients, Mode::Attachments, 20);
     assert!(!caught.is_empty(), "{caught:?}");
+}
+
+#[test]
+fn writes_that_were_given_up_and_land_later_are_noticed() {
+    // Two of twenty seeds notice it. Where it comes at the end of a run, the copies differ when they are compared.
+    let shards = Shards::Each(NonZeroU8::new(4).unwrap());
+    let plan = |seed| {
+        let plan = Plan::draw(Mode::Crash, seed).with_shards(shards);
+        let (lie, io_timeout) = (Some(Lie::ForgottenErrors), Some(Duration::from_millis(200)));
+        Plan { lie, io_timeout, writes_linger: true, ..plan }
+    };
+    let first = first_caught(plan);
+    assert!(matches!(first, Some(Invariant::CopiesEqual | Invariant::Linearizable)), "{first:?}");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 use azekura_sim::{AckRule, Mode, Plan, Report, Shards, run};
 use std::num::NonZeroU8;
+use std::time::Duration;
 
 fn up_to(count: u8) -> Shards {
     Shards::UpTo(NonZeroU8::new(count).unwrap())
@@ -50,6 +51,19 @@ fn connections_break_and_processes_crash() {
 fn bits_flip() {
     let report = must_hold_with_shards(Mode::Flips);
     assert!(faults(&report, "flipped bit") > 5, "{report}");
+}
+
+#[test]
+fn what_a_shard_gave_up_does_not_land_over_what_another_has_written() {
+    let mut total = Report::default();
+    for (mode, seed) in
+        [(Mode::Crash, 4), (Mode::Crash, 10), (Mode::Crash, 13), (Mode::Partitions, 8), (Mode::Stalls, 10)]
+    {
+        let plan = Plan::draw(mode, seed).with_shards(each(if seed == 10 { 3 } else { 4 }));
+        let plan = Plan { writes_linger: true, io_timeout: Some(Duration::from_millis(200)), ..plan };
+        total.add(&run(seed, &plan).unwrap_or_else(|violation| panic!("mode {mode:?}, seed {seed}: {violation}")));
+    }
+    assert!(total.timed_out > 10, "{total}");
 }
 
 #[test]

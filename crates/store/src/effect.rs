@@ -6,6 +6,7 @@ use crate::map::{LeafKey, SavedLeaf};
 use azekura_base::{BlockIndex, Body, ChunkIndex, Extent, LayerId, PgId, Run, Sequence};
 use bytes::Bytes;
 use std::fmt;
+use std::ops::Range;
 
 /// Names one effect until it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,6 +46,8 @@ pub enum Effect {
         io: IoId,
         /// The leaves, answered in this order.
         keys: Vec<LeafKey>,
+        /// The block addresses that there are: a leaf that names others is a damaged one.
+        addresses: Range<u32>,
     },
     /// Leaves of one layer are listed from the saved map, in order of their chunks.
     ScanLayer {

@@ -10,7 +10,7 @@ use super::call::{Answer, Call};
 use super::error::ApiError;
 use crate::authorities::Replaced;
 
-fn view(authority: &AuthorityRecord) -> Result<AuthorityView, ApiError> {
+pub(super) fn view(authority: &AuthorityRecord) -> Result<AuthorityView, ApiError> {
     let read = fingerprint(&authority.certificate);
     let fingerprint = read.map_err(|error| {
         let message = format!("the record of authority {} is damaged: {error}", authority.number);
@@ -25,7 +25,7 @@ fn view(authority: &AuthorityRecord) -> Result<AuthorityView, ApiError> {
     })
 }
 
-fn not_yet() -> ApiError {
+pub(super) fn not_yet() -> ApiError {
     let hint = "the first node makes one at its start: ask again in a moment, or look into its log";
     ApiError::new(ErrorCode::Unavailable, "the cluster has no certificate authority yet", Some(hint.to_owned()))
 }

@@ -11,8 +11,10 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use azekura_api::{Answer as _, Endpoint, ErrorCode, Method, Needs, Route, STALE_HEADER, Stale};
+use azekura_meta::cluster::Deed;
 
 use super::Api;
+use super::audit;
 use super::caller::{Caller, admit, unauthorized};
 use super::error::{ApiError, bad_body, bad_path, bad_query, not_json};
 
@@ -25,6 +27,8 @@ pub(super) struct Call<E: Endpoint> {
     pub(super) body: E::Body,
     /// Who asks; `None`: nobody in particular, where nothing is needed.
     pub(super) caller: Option<Caller>,
+    /// What is noted of it, where it may change something.
+    pub(super) deed: Option<Deed>,
 }
 
 impl<E: Endpoint> FromRequest<Api> for Call<E> {
@@ -45,7 +49,15 @@ impl<E: Endpoint> FromRequest<Api> for Call<E> {
                 Json::from_request(request, api).await.map_err(|rejection| bad_body(&rejection))?.0
             }
         };
-        Ok(Call { api: api.clone(), names: names.0, query: query.0, body, caller })
+        let (names, query) = (names.0, query.0);
+        let (api, deed) = match caller.as_ref().filter(|_| E::ROUTE.method != Method::Get) {
+            Some(caller) => {
+                let (api, deed) = api.acting(audit::record::<E>(api, caller, &names, &query, &body));
+                (api, Some(deed))
+            }
+            None => (api.clone(), None),
+        };
+        Ok(Call { api, names, query, body, caller, deed })
     }
 }
 
@@ -135,10 +147,13 @@ impl Routes {
             Method::Delete => MethodFilter::DELETE,
         };
         let answer = move |call: Call<E>| {
-            let nobody = call.caller.is_none();
+            let (nobody, deed) = (call.caller.is_none(), call.deed.clone());
             let outcome = handler(call);
             async move {
                 let response = respond::<E>(outcome.await);
+                if let Some(deed) = deed {
+                    audit::log(&deed, response.status().as_u16());
+                }
                 // Whoever shows no grant learns the status alone.
                 if nobody { response.status().into_response() } else { response }
             }

@@ -9,9 +9,9 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use axum::serve::IncomingStream;
 use azekura_api::{ApiAccess, ErrorCode, Needs, Role};
-use azekura_base::{GrantId, PeerKey, Secret, Token};
+use azekura_base::{GrantId, JoinToken, PeerKey, Token};
 use azekura_meta::time::unix_seconds;
-use azekura_model::{GrantKind, GrantRecord, Model};
+use azekura_model::{AuditProof, GrantKind, GrantRecord, Model};
 use tokio::net::UnixListener;
 use tokio::time::Instant;
 
@@ -57,6 +57,10 @@ pub(super) struct Caller {
     /// His grant's name, or what he is known by else.
     pub(super) name: String,
     pub(super) role: Role,
+    /// By what he is known.
+    pub(super) proof: AuditProof,
+    /// His grant, if he has one.
+    pub(super) grant: Option<GrantId>,
     pub(super) door: Door,
 }
 
@@ -83,6 +87,8 @@ pub(super) fn unauthorized() -> ApiError {
 enum Shown {
     Nothing,
     Token(Token),
+    /// One that makes a machine a node.
+    JoinToken(Token),
     /// What can't be read.
     Nonsense,
 }
@@ -93,30 +99,55 @@ fn shown(headers: &HeaderMap) -> Shown {
     let Some(header) = header else { return Shown::Nothing };
     let said = header.to_str().ok().and_then(|text| text.trim().split_once(' '));
     let read = said.and_then(|(scheme, proof)| match scheme.to_ascii_lowercase().as_str() {
-        "bearer" => Token::read(proof.trim()).ok().map(Shown::Token),
+        "bearer" => match (Token::read(proof.trim()), JoinToken::read(proof.trim())) {
+            (Ok(token), _) => Some(Shown::Token(token)),
+            (_, Ok(JoinToken { token, .. })) => Some(Shown::JoinToken(token)),
+            _ => None,
+        },
         _ => None,
     });
     read.unwrap_or(Shown::Nonsense)
 }
 
-/// The grant that a token proves, by its name, and its role.
-fn grant_of(model: &Model, id: GrantId, secret: &Secret, now: u64) -> Option<(String, Role)> {
-    let found = model.grants.get(&id).filter(|grant| grant.kind == GrantKind::Token);
+/// Whom a proof has shown.
+struct Known {
+    name: String,
+    role: Role,
+    proof: AuditProof,
+    grant: Option<GrantId>,
+}
+
+impl Known {
+    /// The owner of a grant.
+    fn by(id: GrantId, grant: &GrantRecord, proof: AuditProof) -> Known {
+        Known { name: grant.name.clone(), role: grant.role, proof, grant: Some(id) }
+    }
+
+    /// Somebody without a grant.
+    fn without(name: &str, role: Role, proof: AuditProof) -> Known {
+        Known { name: name.to_owned(), role, proof, grant: None }
+    }
+}
+
+/// The owner of the grant that a token proves.
+fn grant_of(model: &Model, Token { id, secret }: &Token, joins: bool, now: u64) -> Option<Known> {
+    let found = model.grants.get(id).filter(|grant| grant.kind == GrantKind::Token);
     let proved = is_proved(secret, found.map(|grant| grant.hash));
-    let grant = found.filter(|grant| proved && grant.role != Role::Node && grant.counts_at(now))?;
-    Some((grant.name.clone(), grant.role))
+    let fits = |grant: &GrantRecord| (grant.role == Role::Join) == joins && grant.role != Role::Node;
+    let grant = found.filter(|grant| proved && fits(grant) && grant.counts_at(now))?;
+    Some(Known::by(*id, grant, AuditProof::Token))
 }
 
 /// Whoever a key proves: a node, unless it is removed; or the owner of a grant.
-fn owner_of(model: &Model, key: PeerKey, now: u64) -> Option<(String, Role)> {
+fn owner_of(model: &Model, key: PeerKey, now: u64) -> Option<Known> {
     let its = |keys: &Option<Vec<PeerKey>>| keys.as_ref().is_some_and(|keys| keys.contains(&key));
     if let Some(node) = model.nodes.values().find(|node| !node.removed && its(&node.keys)) {
-        return Some((format!("node {}", node.name), Role::Node));
+        return Some(Known::without(&format!("node {}", node.name), Role::Node, AuditProof::Node));
     }
     let granted =
         |grant: &GrantRecord| grant.kind == GrantKind::Key && grant.hash.0 == key.0 && grant.role != Role::Node;
-    let grant = model.grants.values().find(|grant| granted(grant) && grant.counts_at(now))?;
-    Some((grant.name.clone(), grant.role))
+    let (id, grant) = model.grants.iter().find(|(_, grant)| granted(grant) && grant.counts_at(now))?;
+    Some(Known::by(*id, grant, AuditProof::Key))
 }
 
 /// What is known of those who ask.
@@ -140,8 +171,10 @@ impl Gate {
 async fn find(parts: &Parts, gate: &Gate, model: &Model) -> Result<Option<Caller>, ApiError> {
     // Whoever has come through no door that is known has not come at all.
     let ConnectInfo(door) = *parts.extensions.get::<ConnectInfo<Door>>().ok_or_else(unauthorized)?;
-    let caller = |name: String, role| Some(Caller { name, role, door });
-    let Door::Port(arrival) = door else { return Ok(caller("the node's user".to_owned(), Role::Admin)) };
+    let caller = |Known { name, role, proof, grant }| Some(Caller { name, role, proof, grant, door });
+    let Door::Port(arrival) = door else {
+        return Ok(caller(Known::without("the node's user", Role::Admin, AuditProof::Local)));
+    };
     let open = model.settings().api_access == ApiAccess::Open;
     // Where grants are asked for, none is looked at that others may have read on its way.
     if !(open || arrival.secured || arrival.address.ip().to_canonical().is_loopback()) {
@@ -150,19 +183,21 @@ async fn find(parts: &Parts, gate: &Gate, model: &Model) -> Result<Option<Caller
     let found = match shown(&parts.headers) {
         Shown::Nothing => match arrival.key.and_then(|key| owner_of(model, key, unix_seconds())) {
             // A key that this node has not read yet is as good as none.
-            None => return Ok(open.then(|| caller("anybody".to_owned(), Role::Admin)).flatten()),
+            None if open => return Ok(caller(Known::without("anybody", Role::Admin, AuditProof::Open))),
+            None => return Ok(None),
             found => found,
         },
-        Shown::Token(Token { id, secret }) => grant_of(model, id, &secret, unix_seconds()),
+        Shown::Token(token) => grant_of(model, &token, false, unix_seconds()),
+        Shown::JoinToken(token) => grant_of(model, &token, true, unix_seconds()),
         Shown::Nonsense => None,
     };
-    let Some((name, role)) = found else {
+    let Some(known) = found else {
         let wait = gate.tries.failed(arrival.address.ip(), Instant::now());
         tracing::warn!("API: a wrong token from {door}, answered after {} s", wait.as_secs());
         tokio::time::sleep(wait).await;
         return Err(unauthorized());
     };
-    Ok(caller(name, role))
+    Ok(caller(known))
 }
 
 /// Who asks for something that `needs` this, if he may. `None`: nobody in particular, where nothing is needed.
@@ -189,7 +224,7 @@ mod tests {
 
     #[test]
     fn what_is_shown_is_read_whole_or_not_at_all() {
-        let token = Token { id: GrantId(5), secret: Secret([6; 32]) };
+        let token = Token { id: GrantId(5), secret: azekura_base::Secret([6; 32]) };
         let text = token.reveal();
         assert!(matches!(shown(&headers(&[])), Shown::Nothing));
         for said in [format!("Bearer {text}"), format!("bearer  {text} ")] {
@@ -213,7 +248,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_grant_is_looked_at_that_came_over_the_network_in_clear() {
-        let token = Token { id: GrantId(5), secret: Secret([6; 32]) };
+        let token = Token { id: GrantId(5), secret: azekura_base::Secret([6; 32]) };
         let mut memory = azekura_model::Memory::new();
         let grant = GrantRecord {
             name: "ann".to_owned(),

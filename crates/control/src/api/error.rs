@@ -47,6 +47,8 @@ impl From<MetaError> for ApiError {
             | E::NotAttached { .. }
             | E::NodeAbsent { .. }
             | E::RemovalRefused { .. }
+            | E::KeysRefused { .. }
+            | E::KeyTaken { .. }
             | E::Removed { .. }
             | E::Ambiguous { .. } => ErrorCode::Conflict,
             E::Contended { .. } | E::NoGroups { .. } | E::CutEnded { .. } => ErrorCode::TryAgain,

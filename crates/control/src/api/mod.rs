@@ -5,6 +5,8 @@ use std::sync::Arc;
 use axum::Router;
 use azekura_base::NodeId;
 use azekura_meta::MetaClient;
+use azekura_meta::cluster::Deed;
+use azekura_model::AuditRecord;
 use azekura_transport::https::Https;
 
 use crate::attachments::Attacher;
@@ -17,6 +19,7 @@ use call::Routes;
 pub(crate) use caller::Door;
 use caller::Gate;
 
+mod audit;
 mod authority;
 mod call;
 mod caller;
@@ -29,6 +32,7 @@ mod freed;
 mod grants;
 mod health;
 mod host;
+mod joining;
 mod known;
 mod layer_questions;
 mod members;
@@ -40,6 +44,7 @@ mod resync;
 mod scrub;
 mod settings;
 mod shown;
+mod shut_out;
 mod snapshots;
 mod space;
 mod stats;
@@ -80,6 +85,14 @@ impl Api {
         let (gate, https) = (Gate::new(&authorities.names), authorities.https.clone());
         Api { meta, node, statistics, attacher, snapshots, keys, gate, https, authorities }
     }
+
+    /// The same on behalf of somebody whose deed has this record: it is written with all that he changes.
+    fn acting(&self, record: AuditRecord) -> (Api, Deed) {
+        let (meta, deed) = self.meta.run_as(record);
+        let (attacher, snapshots) = (self.attacher.acting(&meta), self.snapshots.acting(&meta));
+        let authorities = self.authorities.acting(&meta);
+        (Api { meta, attacher, snapshots, authorities, ..self.clone() }, deed)
+    }
 }
 
 /// Every endpoint with its handler.
@@ -114,6 +127,8 @@ fn routes() -> Routes {
         .serve(removal::node)
         .serve(drain::drain_node)
         .serve(drain::undrain_node)
+        .serve(shut_out::shut_out)
+        .serve(shut_out::let_in)
         .serve(members::devices)
         .serve(removal::device)
         .serve(drain::drain_device)
@@ -126,6 +141,8 @@ fn routes() -> Routes {
         .serve(grants::create)
         .serve(grants::revoke)
         .serve(grants::whoami)
+        .serve(joining::join)
+        .serve(audit::show)
         .serve(authority::show)
         .serve(authority::replace)
         .serve(authority::secret)

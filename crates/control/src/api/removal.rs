@@ -38,7 +38,7 @@ pub(super) async fn class(Call { api, names: [name], .. }: Call<ClassDelete>) ->
     Ok(RemovedView { removed: name, groups_left: 0 }.into())
 }
 
-fn find_node(model: &Model, name: &str) -> Result<NodeId, MetaError> {
+pub(super) fn find_node(model: &Model, name: &str) -> Result<NodeId, MetaError> {
     let mut named = model.nodes.values().filter(|node| node.name == name);
     let found = named.find(|node| !node.removed).or_else(|| model.nodes.values().find(|node| node.name == name));
     found.map(|node| node.id).ok_or_else(|| MetaError::NotFound { kind: Kind::Node, name: name.to_owned() })

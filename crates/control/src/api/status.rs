@@ -145,6 +145,15 @@ fn notes(
             node.name
         ));
     }
+    for node in nodes.iter().filter(|node| node.shut_out && !node.removed) {
+        let out = model.nodes.get(&node.id).and_then(|record| record.shut_out.clone());
+        let (since, by) = out.map(|out| (out.since, out.by)).unwrap_or_default();
+        notes.push(format!(
+            "node {name} is shut out (by {by}, {since}): nobody talks with it. To let its machine in again: azekura node let-in \
+             {name}; to do without it: azekura node remove {name} --lost",
+            name = node.name
+        ));
+    }
     for node in nodes.iter().filter(|node| !node.alive && !node.removed && !is_missed(model, node)) {
         notes.push(format!("node {} is absent, and nothing is missing: it holds no copies", node.name));
     }

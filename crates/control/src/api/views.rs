@@ -94,6 +94,7 @@ pub(super) fn nodes(model: &Model, stats: &ClusterStats) -> Vec<NodeView> {
                 alive: alive.is_some(),
                 alive_since: alive.map(|alive| alive.since.clone()),
                 removed: node.removed,
+                shut_out: node.shut_out.is_some(),
                 data_address: node.data_address.to_string(),
                 api_address: node.api_address.to_string(),
                 endpoints: node.endpoints.iter().map(Shown::shown).collect(),

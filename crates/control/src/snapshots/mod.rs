@@ -105,6 +105,11 @@ impl Snapshots {
         Snapshots { meta, node, attacher }
     }
 
+    /// The same on somebody's behalf.
+    pub(crate) fn acting(&self, meta: &MetaClient) -> Snapshots {
+        Snapshots { meta: meta.clone(), node: self.node, attacher: self.attacher.acting(meta) }
+    }
+
     /// Makes a snapshot of each of these volumes, all of them at one instant. Without a name, the time is the name.
     pub async fn create(&self, volumes: &[String], name: Option<&str>) -> Result<Snapped, MetaError> {
         let name = name.map_or_else(|| name_of_now(""), ToOwned::to_owned);

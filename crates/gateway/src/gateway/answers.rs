@@ -153,6 +153,10 @@ impl Gateway {
         }
         let Some(in_flight) = self.parts.answered(id, self.now) else { return };
         self.room.give(&in_flight);
+        if in_flight.is_to_settle() {
+            self.has_settled(id, &in_flight, failed.is_none());
+        }
+        self.release_held();
         self.start_backlog(in_flight.wanted().pg);
         self.operations.part_written(in_flight.wanted().op, failed);
         self.complete_if_done(in_flight.wanted().op);

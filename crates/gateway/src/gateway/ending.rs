@@ -3,7 +3,8 @@
 //!
 //! Such a request is answered with an error, all of it, and no part of it is sent again. A part that was sent before
 //! may still be applied. A later write to the same blocks comes after it: its `oldest` says that nobody waits for the
-//! former any more, and whoever finds that one on its way, or parked, drops it.
+//! former any more, and whoever finds that one on its way, or parked, drops it. Other shards of the process, which have
+//! numbers of their own, wait with theirs (`settling.rs`).
 
 use super::Gateway;
 use crate::operations::OpId;
@@ -18,13 +19,17 @@ const STUCK_AFTER: Duration = Duration::from_secs(1);
 impl Gateway {
     /// Fails all requests under attachments that have ended. What was sent for them is refused where it arrives.
     pub fn end_attachments(&mut self, ended: impl Fn(VolumeId, Generation) -> bool) {
-        self.end_requests(self.operations.on(ended), IoStatus::Fenced);
+        self.end_requests(self.operations.on(&ended), IoStatus::Fenced);
+        self.forget_given_up(ended);
     }
 
     /// Fails what was asked of volumes that are not there any more.
     pub(super) fn end_deleted(&mut self) {
         let over = self.operations.on(|volume, _| self.directory.volume(volume).is_none());
         self.end_requests(over, IoStatus::Gone);
+        let given_up = self.parts.given_up_volumes();
+        let gone: BTreeSet<VolumeId> = given_up.into_iter().filter(|id| self.directory.volume(*id).is_none()).collect();
+        self.forget_given_up(|volume, _| gone.contains(&volume));
     }
 
     /// The part was refused: true when it has waited for too long, and its request is answered now.
@@ -54,6 +59,9 @@ impl Gateway {
 
     /// The time that requests on the part's volume wait for a group; `None`: for ever.
     fn io_timeout(&self, in_flight: &InFlight) -> Option<Duration> {
+        if in_flight.is_to_settle() {
+            return None;
+        }
         self.directory.volume(in_flight.wanted().volume).and_then(|volume| volume.io_timeout)
     }
 
@@ -64,11 +72,16 @@ impl Gateway {
         }
         let (numbered, backlog) = self.parts.extract(|in_flight| over.contains(&in_flight.wanted().op));
         backlog.iter().for_each(|in_flight| self.room.numbered(in_flight.wanted().volume));
-        numbered.iter().chain(&backlog).for_each(|in_flight| self.room.give(in_flight));
+        let parts = numbered.iter().map(|(_, in_flight)| in_flight).chain(&backlog);
+        parts.for_each(|in_flight| self.room.give(in_flight));
+        if why == IoStatus::Io {
+            self.gives_up_writes(&numbered);
+        }
         for op in over {
             self.operations.give_up(op, why);
             self.complete_if_done(op);
         }
+        self.settle();
         let groups: Vec<PgId> = self.parts.groups().collect();
         groups.into_iter().for_each(|pg| self.start_backlog(pg));
     }

@@ -4,11 +4,13 @@
 //! - [`peers`]: whom it needs a connection to.
 //! - [`sending`]: where it is sent, and when again.
 //! - [`ending`]: requests that end before all of their parts are answered.
+//! - [`settling`]: writes that were given up and may still be applied.
 
 mod answers;
 mod ending;
 mod peers;
 mod sending;
+mod settling;
 
 use crate::STATUS_CHUNKS_MAX;
 use crate::ciphers::Cipher;
@@ -19,6 +21,7 @@ use crate::parts::{Ask, InFlight, Parts, Wanted};
 use crate::request::{Op, Outcome};
 use crate::room::Room;
 use crate::statistics::VolumeStatistics;
+use crate::unsettled::Unsettled;
 use crate::uses::Uses;
 use crate::view::{GroupView, VolumeView};
 use azekura_base::{Body, CHUNK_SIZE, Endpoint, Generation, IoStatus, PgId, SessionId, VolumeId};
@@ -61,6 +64,7 @@ pub enum Effect {
 ///   sent ──► waiting                  refused, stale, unreadable there, silent, connection broken, copy replaced
 ///   sent ──► answered                 done, read, or failed with an error that is no refusal
 ///   queued, waiting, sent ──► given up    its time is over, its attachment has ended, its volume is gone
+///   queued ──► held ──► queued        writes before it were given up and are not settled: by this gateway or another
 /// ```
 ///
 /// A write goes to its group's primary, and keeps its number however often it is sent. A read goes to the nearest copy
@@ -82,6 +86,8 @@ pub struct Gateway {
     room: Room,
     uses: Uses,
     keys: Arc<Keyring>,
+    /// What all gateways of the process have given up.
+    unsettled: Arc<Unsettled>,
     /// When parts that wait to be sent are tried next, if not before.
     next_retry: Duration,
     /// When it is looked next for parts that have waited for too long, or are without an answer.
@@ -104,12 +110,24 @@ impl Gateway {
             room: Room::default(),
             uses: Uses::default(),
             keys: Arc::default(),
+            unsettled: Arc::default(),
             next_retry: Duration::ZERO,
             next_look: Duration::ZERO,
             asked_again: 0,
             effects: VecDeque::new(),
             now: Duration::ZERO,
         }
+    }
+
+    /// The register of the process whose shard this is: before the first request.
+    pub fn share(&mut self, unsettled: Arc<Unsettled>) {
+        self.unsettled = unsettled;
+    }
+
+    /// The register of the process.
+    #[must_use]
+    pub fn unsettled(&self) -> &Arc<Unsettled> {
+        &self.unsettled
     }
 
     /// The cluster changed: volumes by name, and where groups' copies are.

@@ -14,7 +14,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 impl Gateway {
     /// Numbers and sends as many writes of a group as its window allows.
     pub(super) fn start_backlog(&mut self, pg: PgId) {
-        while let Some((id, volume)) = self.parts.number_next(pg) {
+        while let Some((id, volume)) = self.number_next(pg) {
             self.room.numbered(volume);
             self.send(id);
         }
@@ -93,7 +93,9 @@ impl Gateway {
             self.look_for_stuck();
             self.take_back_unanswered();
             self.next_retry = now;
+            self.settle();
         }
+        self.release_held();
         if self.parts.any_idle() && now >= self.next_retry {
             self.resend(|in_flight| in_flight.is_due(now));
             self.next_retry = now + RETRY_INTERVAL;
@@ -103,6 +105,6 @@ impl Gateway {
     /// When [`Gateway::tick`] has something to do, if it has.
     #[must_use]
     pub fn next_tick(&self) -> Option<Duration> {
-        self.parts.any_idle().then(|| self.next_retry.max(self.now + RETRY_INTERVAL))
+        (self.parts.any_idle() || self.parts.any_held()).then(|| self.next_retry.max(self.now + RETRY_INTERVAL))
     }
 }

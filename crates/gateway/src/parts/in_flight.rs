@@ -18,8 +18,16 @@ const DOUBLINGS_MAX: u32 = 5;
 /// What a part of a request asks of its group.
 pub(crate) enum Ask {
     Write(Body),
+    /// A write that changes nothing: once it is committed, nothing that was given up before it is applied any more.
+    Settle,
     Read,
     Status,
+}
+
+impl Ask {
+    fn is_write(&self) -> bool {
+        matches!(self, Ask::Write(_) | Ask::Settle)
+    }
 }
 
 /// A part of a request, and whom it is for.
@@ -41,6 +49,8 @@ pub(crate) struct InFlight {
     wanted: Wanted,
     /// Where it was sent; `None` while it waits to be sent.
     at: Option<Endpoint>,
+    /// It was sent to somebody.
+    was_sent: bool,
     /// When it was sent last.
     sent_at: Duration,
     /// How often it was sent again for want of an answer.
@@ -57,9 +67,10 @@ impl InFlight {
     /// A part that nobody has been asked for yet. A write waits for its number.
     pub(crate) fn new(wanted: Wanted, now: Duration) -> InFlight {
         InFlight {
-            in_backlog: matches!(wanted.ask, Ask::Write(_)),
+            in_backlog: wanted.ask.is_write(),
             wanted,
             at: None,
+            was_sent: false,
             sent_at: Duration::ZERO,
             asked_again: 0,
             retry_at: Duration::ZERO,
@@ -74,7 +85,12 @@ impl InFlight {
     }
 
     pub(crate) fn is_write(&self) -> bool {
-        matches!(self.wanted.ask, Ask::Write(_))
+        self.wanted.ask.is_write()
+    }
+
+    /// It is there for what was given up before it, and for no client.
+    pub(crate) fn is_to_settle(&self) -> bool {
+        matches!(self.wanted.ask, Ask::Settle)
     }
 
     /// Memory that the part holds while it is under way.
@@ -82,13 +98,18 @@ impl InFlight {
         match &self.wanted.ask {
             Ask::Write(Body::Data { bytes, .. }) => bytes.len(),
             Ask::Read => self.wanted.part.len as usize,
-            Ask::Write(Body::Zero | Body::Lost { .. }) | Ask::Status => 0,
+            Ask::Write(Body::Zero | Body::Lost { .. }) | Ask::Settle | Ask::Status => 0,
         }
     }
 
     /// Who has it; `None` while it waits to be sent.
     pub(crate) fn at(&self) -> Option<Endpoint> {
         self.at
+    }
+
+    /// True when somebody has it, or had it, who may still do what it asks.
+    pub(crate) fn was_sent(&self) -> bool {
+        self.was_sent
     }
 
     /// True when it waits to be sent, and may be.
@@ -123,7 +144,7 @@ impl InFlight {
                 Message::Read(ReadRequest { request, pg, volume, attachment, range })
             }
             Ask::Status => Message::Status(StatusRequest { request, pg, volume, attachment, layer, chunk }),
-            Ask::Write(body) => Message::Write(WriteRequest {
+            Ask::Write(_) | Ask::Settle => Message::Write(WriteRequest {
                 session,
                 request,
                 oldest,
@@ -134,9 +155,13 @@ impl InFlight {
                 chunk,
                 offset: part.offset,
                 len: part.len,
-                body: body.clone(),
+                body: self.body(),
             }),
         }
+    }
+
+    fn body(&self) -> Body {
+        if let Ask::Write(body) = &self.wanted.ask { body.clone() } else { Body::Zero }
     }
 
     /// True when none of these copies could read it.
@@ -165,6 +190,7 @@ impl InFlight {
     /// `to` has it now.
     pub(super) fn sent(&mut self, to: Endpoint, now: Duration) {
         self.at = Some(to);
+        self.was_sent = true;
         self.sent_at = now;
     }
 

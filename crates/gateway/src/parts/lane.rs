@@ -1,8 +1,11 @@
 //! What a gateway has asked of one placement group, which has numbers and a window of its own (0018).
+//!
+//! A write that was sent and is given up before it is answered may still be applied, until the group commits one with a
+//! later number that says so by its `oldest`. Until then the volume's writes to the group are unsettled.
 
 use super::in_flight::InFlight;
 use crate::WRITE_WINDOW;
-use azekura_base::{RequestId, VolumeId};
+use azekura_base::{Generation, RequestId, VolumeId};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -13,12 +16,26 @@ pub(super) struct Lane {
     writes: BTreeMap<RequestId, InFlight>,
     /// Writes that the window has no room for yet.
     backlog: VecDeque<InFlight>,
+    /// Writes that may have no number before what was given up of their volume is settled.
+    held: VecDeque<InFlight>,
+    given_up: BTreeMap<VolumeId, GivenUp>,
     /// The last number given. Never goes back while the session lives.
     last: u64,
     /// When the group last answered a write with anything but a refusal.
     wrote_at: Duration,
     /// The same of reads.
     read_at: Duration,
+}
+
+/// What was given up of a volume's writes to the group, and may still be applied.
+#[derive(Clone, Copy)]
+struct GivenUp {
+    /// The last of them.
+    last: RequestId,
+    /// The attachment that it was asked under.
+    attachment: Generation,
+    /// A write that settles it is under way.
+    settles: bool,
 }
 
 impl Lane {
@@ -37,15 +54,91 @@ impl Lane {
         self.backlog.push_back(in_flight);
     }
 
-    /// Numbers the next write of the backlog, if the window has room for it.
-    pub(super) fn number_next(&mut self) -> Option<(RequestId, VolumeId)> {
-        let mut in_flight = if self.has_room() { self.backlog.pop_front() } else { None }?;
+    /// Numbers the next write of the backlog, if the window has room for it. Those of volumes that `is_held` by other
+    /// gateways' writes stay behind, without a number.
+    pub(super) fn number_next(&mut self, is_held: impl Fn(VolumeId) -> bool) -> Option<(RequestId, VolumeId)> {
+        if !self.has_room() {
+            return None;
+        }
+        let mut in_flight = loop {
+            let next = self.backlog.pop_front()?;
+            let volume = next.wanted().volume;
+            if self.comes_late(volume) || (!next.is_to_settle() && is_held(volume)) {
+                self.held.push_back(next);
+            } else {
+                break next;
+            }
+        };
         in_flight.numbered();
         in_flight.waits_behind(self.wrote_at);
         self.last += 1;
         let (id, volume) = (RequestId(self.last), in_flight.wanted().volume);
         self.writes.insert(id, in_flight);
         Some((id, volume))
+    }
+
+    /// A write that is numbered now could not say that what was given up of the volume is not to come: a write before
+    /// that one is not answered yet.
+    fn comes_late(&self, volume: VolumeId) -> bool {
+        let given_up = self.given_up.get(&volume);
+        given_up.is_some_and(|given_up| self.writes.first_key_value().is_some_and(|(first, _)| *first <= given_up.last))
+    }
+
+    /// Writes that wait for what was given up.
+    pub(super) fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// The volumes with something that was given up.
+    pub(super) fn given_up(&self) -> impl Iterator<Item = VolumeId> {
+        self.given_up.keys().copied()
+    }
+
+    /// What waits for something that was given up is looked at again, before all that came later.
+    pub(super) fn release(&mut self) {
+        while let Some(in_flight) = self.held.pop_back() {
+            self.backlog.push_front(in_flight);
+        }
+    }
+
+    /// A write of the volume, sent under this attachment, is given up.
+    pub(super) fn gives_up(&mut self, id: RequestId, volume: VolumeId, attachment: Generation) {
+        let given_up = self.given_up.entry(volume).or_insert(GivenUp { last: id, attachment, settles: false });
+        (given_up.last, given_up.attachment) = (given_up.last.max(id), attachment);
+    }
+
+    /// The volumes for whose writes one that settles them is to be sent: it counts as sent.
+    pub(super) fn take_unsettled(&mut self) -> Vec<(VolumeId, Generation)> {
+        let wait = self.given_up.iter_mut().filter(|(_, given_up)| !given_up.settles);
+        wait.map(|(volume, given_up)| {
+            given_up.settles = true;
+            (*volume, given_up.attachment)
+        })
+        .collect()
+    }
+
+    /// The write that was to settle what was given up of the volume is answered, and is `committed` or not. True when
+    /// nothing of that can be applied any more.
+    pub(super) fn settled(&mut self, id: RequestId, volume: VolumeId, committed: bool) -> bool {
+        let Some(given_up) = self.given_up.get_mut(&volume) else { return false };
+        given_up.settles = false;
+        let settled = committed && given_up.last < id;
+        if settled {
+            self.given_up.remove(&volume);
+        }
+        settled
+    }
+
+    /// Forgets what was given up of volumes, under attachments, that have ended: nobody takes it any more. Gives the
+    /// volumes.
+    pub(super) fn forget(&mut self, ended: impl Fn(VolumeId, Generation) -> bool) -> Vec<VolumeId> {
+        let mut over = Vec::new();
+        self.given_up.retain(|volume, given_up| {
+            let is_over = ended(*volume, given_up.attachment);
+            over.extend(is_over.then_some(*volume));
+            !is_over
+        });
+        over
     }
 
     /// The group answered a part of a read with anything but a refusal.
@@ -80,30 +173,24 @@ impl Lane {
 
     /// All writes.
     pub(super) fn all(&self) -> impl Iterator<Item = &InFlight> {
-        self.writes.values().chain(&self.backlog)
+        self.writes.values().chain(&self.held).chain(&self.backlog)
     }
 
     /// All writes, to be changed.
     pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut InFlight> {
-        self.writes.values_mut().chain(&mut self.backlog)
+        self.writes.values_mut().chain(&mut self.held).chain(&mut self.backlog)
     }
 
-    /// Takes out all writes that `which` selects, those with a number into `numbered` and the others into `backlog`.
-    pub(super) fn extract(
-        &mut self,
-        which: impl Fn(&InFlight) -> bool,
-        numbered: &mut Vec<InFlight>,
-        backlog: &mut Vec<InFlight>,
-    ) {
-        numbered.extend(take_out(&mut self.writes, &which));
-        let (gone, stays) = std::mem::take(&mut self.backlog).into_iter().partition(|in_flight| which(in_flight));
-        self.backlog = stays;
-        backlog.extend::<VecDeque<InFlight>>(gone);
+    /// Takes out all writes that `which` selects: those with a number, and those without.
+    pub(super) fn extract(&mut self, which: impl Fn(&InFlight) -> bool) -> (Vec<(RequestId, InFlight)>, Vec<InFlight>) {
+        let ids: Vec<RequestId> = self.writes.iter().filter(|(_, write)| which(write)).map(|(id, _)| *id).collect();
+        let numbered = ids.into_iter().filter_map(|id| self.writes.remove_entry(&id)).collect();
+        let mut others = Vec::new();
+        for queue in [&mut self.held, &mut self.backlog] {
+            let (gone, stays) = std::mem::take(queue).into_iter().partition(|in_flight| which(in_flight));
+            *queue = stays;
+            others.extend::<VecDeque<InFlight>>(gone);
+        }
+        (numbered, others)
     }
-}
-
-/// Takes out the parts that `which` selects, in their order.
-fn take_out(parts: &mut BTreeMap<RequestId, InFlight>, which: impl Fn(&InFlight) -> bool) -> Vec<InFlight> {
-    let ids: Vec<RequestId> = parts.iter().filter(|(_, in_flight)| which(in_flight)).map(|(id, _)| *id).collect();
-    ids.into_iter().filter_map(|id| parts.remove(&id)).collect()
 }

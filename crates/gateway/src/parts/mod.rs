@@ -11,9 +11,9 @@ mod patience;
 pub(crate) use in_flight::{Ask, InFlight, Wanted};
 
 use crate::view::GroupView;
-use azekura_base::{Endpoint, PgId, RequestId, Slab, VolumeId};
+use azekura_base::{Endpoint, Generation, PgId, RequestId, Slab, VolumeId};
 use lane::Lane;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
@@ -44,6 +44,8 @@ pub(crate) struct Parts {
     reads: Slab<InFlight>,
     /// Numbered parts that wait to be sent, so that a tick need not look at all.
     idle: usize,
+    /// Writes that wait for something that was given up, likewise.
+    held: usize,
 }
 
 /// A numbered part, to be changed: the one way to say where it is, so that what waits to be sent is counted.
@@ -99,15 +101,74 @@ impl Parts {
         PartId::Read(RequestId(self.reads.insert(in_flight)))
     }
 
-    /// Numbers the next write of a group's backlog, if the window has room for it; it waits to be sent.
-    pub(crate) fn number_next(&mut self, pg: PgId) -> Option<(PartId, VolumeId)> {
+    /// Numbers the next write of a group's backlog, if the window has room for it; it waits to be sent. Writes of
+    /// volumes that are `is_held` stay behind.
+    pub(crate) fn number_next(&mut self, pg: PgId, is_held: impl Fn(VolumeId) -> bool) -> Option<(PartId, VolumeId)> {
         #[cfg(feature = "sabotage")]
         if crate::sabotage::shares_window() && self.lanes.values().any(|lane| !lane.has_room()) {
             return None;
         }
-        let (id, volume) = self.lanes.get_mut(&pg)?.number_next()?;
+        let lane = self.lanes.get_mut(&pg)?;
+        let before = lane.held();
+        let numbered = lane.number_next(is_held);
+        self.held += lane.held() - before;
+        let (id, volume) = numbered?;
         self.idle += 1;
         Some((PartId::Write(pg, id), volume))
+    }
+
+    /// The groups in which writes wait for something that was given up, to be looked at again.
+    pub(crate) fn release_held(&mut self) -> Vec<PgId> {
+        if self.held == 0 {
+            return Vec::new();
+        }
+        self.held = 0;
+        let holding = self.lanes.iter_mut().filter(|(_, lane)| lane.held() > 0);
+        holding
+            .map(|(pg, lane)| {
+                lane.release();
+                *pg
+            })
+            .collect()
+    }
+
+    /// True while writes wait for something that was given up.
+    pub(crate) fn any_held(&self) -> bool {
+        self.held > 0
+    }
+
+    /// The volumes with something that was given up.
+    pub(crate) fn given_up_volumes(&self) -> BTreeSet<VolumeId> {
+        self.lanes.values().flat_map(Lane::given_up).collect()
+    }
+
+    /// A write that was taken out, unanswered, may still be applied.
+    pub(crate) fn gives_up(&mut self, id: RequestId, in_flight: &InFlight) {
+        let Wanted { pg, volume, attachment, .. } = *in_flight.wanted();
+        if let Some(lane) = self.lanes.get_mut(&pg) {
+            lane.gives_up(id, volume, attachment);
+        }
+    }
+
+    /// The volumes, in their groups, for which a write is to be sent that settles what was given up.
+    pub(crate) fn take_unsettled(&mut self) -> Vec<(PgId, VolumeId, Generation)> {
+        let lanes = self.lanes.iter_mut();
+        lanes
+            .flat_map(|(pg, lane)| {
+                lane.take_unsettled().into_iter().map(|(volume, attachment)| (*pg, volume, attachment))
+            })
+            .collect()
+    }
+
+    /// A write that was to settle what was given up is answered. True when nothing of that can be applied any more.
+    pub(crate) fn settled(&mut self, pg: PgId, id: RequestId, volume: VolumeId, committed: bool) -> bool {
+        self.lanes.get_mut(&pg).is_some_and(|lane| lane.settled(id, volume, committed))
+    }
+
+    /// Forgets what was given up of volumes, under attachments, that have ended. Gives the volumes, in their groups.
+    pub(crate) fn forget_given_up(&mut self, ended: impl Fn(VolumeId, Generation) -> bool) -> Vec<(PgId, VolumeId)> {
+        let lanes = self.lanes.iter_mut();
+        lanes.flat_map(|(pg, lane)| lane.forget(&ended).into_iter().map(|volume| (*pg, volume))).collect()
     }
 
     /// What a part says of the writes of its group: none with a lower number will be sent again.
@@ -247,15 +308,20 @@ impl Parts {
     }
 
     /// Takes out all parts that `which` selects: those with a number, and those without.
-    pub(crate) fn extract(&mut self, which: impl Fn(&InFlight) -> bool) -> (Vec<InFlight>, Vec<InFlight>) {
+    pub(crate) fn extract(&mut self, which: impl Fn(&InFlight) -> bool) -> (Vec<(PartId, InFlight)>, Vec<InFlight>) {
         let (mut numbered, mut backlog) = (Vec::new(), Vec::new());
-        for lane in self.lanes.values_mut() {
-            lane.extract(&which, &mut numbered, &mut backlog);
+        for (pg, lane) in &mut self.lanes {
+            let before = lane.held();
+            let (writes, others) = lane.extract(&which);
+            self.held -= before - lane.held();
+            numbered.extend(writes.into_iter().map(|(id, in_flight)| (PartId::Write(*pg, id), in_flight)));
+            backlog.extend(others);
         }
         let reads = self.reads.iter().filter(|(_, in_flight)| which(in_flight)).map(|(id, _)| id);
         let reads: Vec<u64> = reads.collect();
-        numbered.extend(reads.into_iter().filter_map(|id| self.reads.remove(id)));
-        self.idle -= numbered.iter().filter(|in_flight| in_flight.at().is_none()).count();
+        let taken = reads.into_iter().filter_map(|id| Some((PartId::Read(RequestId(id)), self.reads.remove(id)?)));
+        numbered.extend(taken);
+        self.idle -= numbered.iter().filter(|(_, in_flight)| in_flight.at().is_none()).count();
         (numbered, backlog)
     }
 }

@@ -14,7 +14,7 @@ use tonic::{Code, Status};
 
 use crate::etcd::{
     CompactionRequest, DeleteRangeRequest, KVClient, LeaseClient, LeaseGrantRequest, LeaseRevokeRequest, RangeRequest,
-    TxnResponse, prefix_end,
+    RangeResponse, TxnResponse, prefix_end,
 };
 
 mod keep_alive;
@@ -222,6 +222,42 @@ impl EtcdClient {
         }
     }
 
+    /// At most `limit` keys from `start` up to `end`, exclusive, with their values.
+    pub async fn range_page(
+        &self,
+        start: &str,
+        end: &str,
+        limit: usize,
+        deadline: Instant,
+    ) -> Result<Vec<KeyValue>, EtcdError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let page = RangeRequest { key: start.into(), range_end: end.into(), limit, ..RangeRequest::default() };
+        Ok(self.range(page, deadline).await?.kvs.into_iter().map(KeyValue::from).collect())
+    }
+
+    /// The name of the key that comes after `skip` others, of those that start with `prefix`; `None`: there is none.
+    pub async fn key_at(&self, prefix: &str, skip: usize, deadline: Instant) -> Result<Option<Vec<u8>>, EtcdError> {
+        let limit = i64::try_from(skip + 1).unwrap_or(i64::MAX);
+        let (key, range_end) = (prefix.into(), prefix_end(prefix.as_bytes()));
+        let page = RangeRequest { key, range_end, limit, keys_only: true, ..RangeRequest::default() };
+        Ok(self.range(page, deadline).await?.kvs.into_iter().nth(skip).map(|kv| kv.key))
+    }
+
+    /// How many keys start with `prefix`.
+    pub async fn count(&self, prefix: &str, deadline: Instant) -> Result<usize, EtcdError> {
+        let (key, range_end) = (prefix.into(), prefix_end(prefix.as_bytes()));
+        let all = RangeRequest { key, range_end, count_only: true, ..RangeRequest::default() };
+        Ok(usize::try_from(self.range(all, deadline).await?.count).unwrap_or(0))
+    }
+
+    async fn range(&self, request: RangeRequest, deadline: Instant) -> Result<RangeResponse, EtcdError> {
+        self.read(deadline, |channel| {
+            let request = request.clone();
+            async move { Ok(kv(channel).range(request).await?.into_inner()) }
+        })
+        .await
+    }
+
     /// Several keys as of one revision, in the order asked for (at most 128), and that revision.
     pub async fn get_all(&self, keys: &[String], deadline: Instant) -> Result<(Vec<Option<KeyValue>>, i64), EtcdError> {
         let mut txn = Txn::new();
@@ -243,6 +279,12 @@ impl EtcdClient {
     pub async fn txn(&self, txn: Txn) -> Result<TxnResponse, EtcdError> {
         let request = txn.into_request();
         self.write(|channel| async move { Ok(kv(channel).txn(request).await?.into_inner()) }).await
+    }
+
+    /// Deletes the keys from `start` up to `end`, exclusive.
+    pub async fn delete_range(&self, start: &str, end: &[u8]) -> Result<(), EtcdError> {
+        let request = DeleteRangeRequest { key: start.into(), range_end: end.to_vec(), prev_kv: false };
+        self.write(|channel| async move { Ok(kv(channel).delete_range(request).await?.into_inner()) }).await.map(|_| ())
     }
 
     /// Deletes one key, whether it is there or not.

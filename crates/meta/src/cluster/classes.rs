@@ -30,7 +30,7 @@ impl MetaClient {
         let what = "deleting the storage class";
         let (groups, _) = self.run(what, |records| begin_class_deletion(records, name)).await?;
         for part in groups.chunks(GROUPS_PER_TXN) {
-            self.inner.etcd.txn(delete_groups(part).into()).await?;
+            self.change(delete_groups(part)).await?;
         }
         self.run(what, |records| finish_class_deletion(records, name)).await?;
         self.touch_counter("volumes").await

@@ -50,7 +50,7 @@ impl MetaClient {
                 }
                 // Not executed yet. If it still will be: its condition and ours admit only one of the two.
             }
-            let answer = self.inner.etcd.txn(replace_group(wanted, expected_mod_revision).into()).await?;
+            let answer = self.change(replace_group(wanted, expected_mod_revision)).await?;
             if answer.succeeded {
                 let mod_revision = answer.header.map_or(0, |header| header.revision);
                 return Ok(Attempt::Done(CasOutcome::Updated { mod_revision }));

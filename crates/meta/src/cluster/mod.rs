@@ -2,7 +2,7 @@
 //! somebody else was faster, and recognised as done when only its answer was lost.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use azekura_model::{EtcdError, Found, Gathered, Halt, Key, MetaError, Model, Outcome, PREFIX, Records, Step};
@@ -14,6 +14,7 @@ use crate::client::EtcdClient;
 
 mod alive;
 mod attachments;
+mod audit;
 mod authorities;
 mod classes;
 mod cuts;
@@ -27,11 +28,13 @@ mod members;
 mod removal;
 mod restored;
 mod settings;
+mod shut_out;
 mod snapshots;
 mod volumes;
 
 pub use alive::LeaseHold;
 pub use attachments::ChangedAttachments;
+pub use audit::{Audited, Deed};
 pub use classes::{ClassChange, ClassSpec, DEFAULT_OVERCOMMIT_RATIO};
 pub use cuts::Snapped;
 pub use groups::{CasOutcome, GROUPS_PER_CLASS_MAX};
@@ -79,6 +82,8 @@ const CONFLICT_PAUSE_MS_MAX: u64 = 30;
 #[derive(Clone, Debug)]
 pub struct MetaClient {
     inner: Arc<Inner>,
+    /// On whose behalf it changes something, if it is somebody's.
+    deed: Option<Deed>,
 }
 
 #[derive(Debug)]
@@ -91,6 +96,8 @@ struct Inner {
     creating: Mutex<()>,
     /// The last revision that a change of this client made; the model may be behind it.
     written: AtomicI64,
+    /// Changes that were somebody's.
+    audited: AtomicU64,
 }
 
 impl Drop for Inner {
@@ -139,9 +146,9 @@ impl MetaClient {
         let (model_sender, model) = watch::channel(first);
         let (link_sender, link) = watch::channel(None);
         let follow = tokio::spawn(follow::follow(etcd.clone(), model_sender, link_sender));
-        Ok(MetaClient {
-            inner: Arc::new(Inner { etcd, model, link, follow, creating: Mutex::new(()), written: AtomicI64::new(0) }),
-        })
+        let (written, audited) = (AtomicI64::new(0), AtomicU64::new(0));
+        let inner = Inner { etcd, model, link, follow, creating: Mutex::new(()), written, audited };
+        Ok(MetaClient { inner: Arc::new(inner), deed: None })
     }
 
     /// Follows the model: always the newest one, also through restarts of the server.
@@ -282,7 +289,7 @@ impl MetaClient {
             Step::Done(value, revision) => Ok(Attempt::Done((value, revision))),
             Step::Again => Ok(Attempt::Conflict),
             Step::Run(txn, value) => {
-                let answer = self.inner.etcd.txn(txn.into()).await?;
+                let answer = self.change(txn).await?;
                 let revision = answer.header.map_or(0, |header| header.revision);
                 if answer.succeeded {
                     self.inner.written.fetch_max(revision, Ordering::Relaxed);

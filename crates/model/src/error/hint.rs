@@ -10,8 +10,15 @@ const RESTORED: &str = "'azekura cluster restored' (docs/operations/configuratio
 fn key_not_listed(node: &str) -> String {
     format!(
         "put identity/node.key back from a backup of the folder. If it was lost, and this is {node}'s machine, start it once \
-         with --replace-key, which takes its other keys from the record. If nobody knows how the key came to be another one, \
-         somebody may have shut the node out: ask before you do"
+         with --replace-key, which takes its other keys from the record. If {node} was shut out ('azekura node list'), whoever \
+         lets it in names this key: azekura node let-in {node} --key KEY"
+    )
+}
+
+fn let_in(node: &str) -> String {
+    format!(
+        "its machine is not trusted any more. Install it anew, move identity/node.key away, start the node, and let it in with \
+         the key that it names (azekura node let-in {node} --key KEY); or do without it: azekura node remove {node} --lost"
     )
 }
 
@@ -131,6 +138,11 @@ impl MetaError {
                 .into(),
             E::RemovalRefused { hint, .. } => hint.clone(),
             E::KeyNotListed { node, .. } => key_not_listed(node),
+            E::ShutOut { node, .. } => let_in(node),
+            E::NotInvited { name } => format!(
+                "make one on a machine of the cluster (azekura token create {name} --join --api unix:DIR/api.sock), and start this node \
+                 with --join https://NODE:7180 --token-file FILE"
+            ),
             E::KeyTaken { node, .. } => format!("identity/node.key was copied from {node}'s folder: move it away, a new one is made"),
             E::NotNow { .. } => "what is attached already goes on; try again when etcd, or the node with the embedded server, runs".into(),
             E::ClassInUse { volumes, .. } if volumes.is_empty() => "that takes moments while all nodes run; try again".into(),

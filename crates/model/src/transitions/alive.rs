@@ -44,10 +44,15 @@ impl Claim {
         }
     }
 
-    /// Whether somebody else has it.
+    /// Whether somebody else has it, or the node may not have it, for it is shut out.
     #[must_use]
     pub fn is_taken(self, model: &Model) -> bool {
-        matches!(self, Claim::Leader(_)) && model.leader.is_some()
+        matches!(self, Claim::Leader(_)) && model.leader.is_some() || self.is_barred(model)
+    }
+
+    fn is_barred(self, model: &Model) -> bool {
+        let (Claim::Alive(node) | Claim::Leader(node)) = self;
+        model.nodes.get(&node).is_some_and(|node| node.shut_out.is_some())
     }
 
     /// Whether a key that was taken in this revision is known to be lost again. A node's sign of life may have been
@@ -58,7 +63,7 @@ impl Claim {
             Claim::Alive(node) => model.alive.get(&node).is_some_and(|alive| alive.mod_revision >= mod_revision),
             Claim::Leader(_) => model.leader.as_ref().is_some_and(|leader| leader.mod_revision == mod_revision),
         };
-        model.revision >= mod_revision && !is_present
+        model.revision >= mod_revision && (!is_present || self.is_barred(model))
     }
 }
 

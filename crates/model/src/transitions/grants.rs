@@ -8,10 +8,21 @@ use crate::{DEFAULT_PROJECT, GrantKind, GrantRecord, Key, Kind, MetaError, Outco
 /// The most grants that a cluster has: every node keeps all of them in memory.
 pub const GRANTS_MAX: usize = 10_000;
 
+/// A join token is good for so long, seconds, if nothing else is said.
+pub const JOIN_SECONDS: u64 = 3_600;
+/// And at most for so long: seven days.
+pub const JOIN_SECONDS_MAX: u64 = 7 * 86_400;
+
 /// Why nobody can have this grant. `now`: seconds since 1970.
 fn refusal(grant: &GrantRecord, now: u64) -> Option<String> {
     if grant.kind == GrantKind::Token && grant.role == Role::Node {
         return Some("no token has the role 'node': nodes prove that themselves".to_owned());
+    }
+    if grant.role == Role::Join {
+        let soon = grant.until.is_some_and(|until| until <= now.saturating_add(JOIN_SECONDS_MAX));
+        if grant.kind != GrantKind::Token || !soon {
+            return Some("a join token ends, after at most 7 days".to_owned());
+        }
     }
     if grant.project != DEFAULT_PROJECT {
         return Some(format!("there is no project '{}', only '{DEFAULT_PROJECT}'", grant.project));
@@ -113,6 +124,12 @@ mod tests {
             (1, grant("b"), "another one"),
             (2, grant("b c"), "contains"),
             (2, GrantRecord { role: Role::Node, ..grant("b") }, "no token"),
+            (2, GrantRecord { role: Role::Join, ..grant("b") }, "at most 7 days"),
+            (
+                2,
+                GrantRecord { role: Role::Join, until: Some(NOW + JOIN_SECONDS_MAX + 1), ..grant("b") },
+                "at most 7 days",
+            ),
             (2, GrantRecord { project: "x".into(), ..grant("b") }, "no project 'x'"),
             (2, GrantRecord { until: Some(NOW), ..grant("b") }, "ended"),
         ] {

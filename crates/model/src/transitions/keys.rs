@@ -5,7 +5,7 @@ use azekura_base::{NodeId, PeerKey};
 
 use super::members::key_owner;
 use super::volumes::missing;
-use crate::{Key, Kind, MetaError, NodeRecord, Outcome, Records, Step, Txn};
+use crate::{Key, Kind, MetaError, NodeRecord, Outcome, Records, ShutOut, Step, Txn};
 
 /// The most keys that a node has: the one in use, the next one, and some that were forgotten.
 pub const KEYS_MAX: usize = 8;
@@ -23,6 +23,13 @@ fn change(
         return Err(missing(Kind::Node, &node.to_string()).into());
     };
     let keys = to(&record, model)?;
+    if let Some(ShutOut { since, by, .. }) = &record.shut_out {
+        let reason = format!(
+            "{by} has shut it out ({since}); whoever may let it in names the key: azekura node let-in {} --key KEY",
+            record.name
+        );
+        return Err(refused(&record, reason).into());
+    }
     if record.keys.as_ref() == Some(&keys) {
         return Ok(Step::Done(record, found.mod_revision()));
     }
@@ -31,7 +38,7 @@ fn change(
     Ok(Step::Run(txn.put(&found.key, &record).put(&counter.key, &counter.next_id()?), record))
 }
 
-fn refused(record: &NodeRecord, reason: String) -> MetaError {
+pub(super) fn refused(record: &NodeRecord, reason: String) -> MetaError {
     MetaError::KeysRefused { node: record.name.clone(), reason }
 }
 
@@ -84,11 +91,12 @@ pub fn replace_keys(records: &Records<'_>, node: NodeId, key: PeerKey) -> Outcom
     })
 }
 
-/// A node has no key any more: nobody talks with it, and it does not register again. For one that is captured.
+/// A node has no key any more: nobody talks with it, and it does not register again, until it is given one. See
+/// [`super::shut_out`] for what people ask for.
 ///
 /// # Errors
 /// When the node is missing.
-pub fn shut_out(records: &Records<'_>, node: NodeId) -> Outcome<NodeRecord> {
+pub fn take_keys(records: &Records<'_>, node: NodeId) -> Outcome<NodeRecord> {
     change(records, node, |_, _| Ok(Vec::new()))
 }
 
@@ -146,7 +154,7 @@ mod tests {
     #[test]
     fn a_node_that_is_shut_out_does_not_come_back_by_starting() {
         let mut memory = two();
-        run(&mut memory, |records| shut_out(records, N1)).unwrap();
+        run(&mut memory, |records| take_keys(records, N1)).unwrap();
         assert_eq!(keys(&memory, N1), Some(Vec::new()));
         let refused = start(&mut memory, &NodeSpec { key: key(1), ..node("n1", "n1") });
         assert!(matches!(refused, Err(MetaError::KeyNotListed { .. })), "{refused:?}");

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
 
-use azekura_base::{DeviceId, NodeId, PeerKey, Shard};
+use azekura_base::{ApiAccess, DeviceId, NodeId, PeerKey, Shard, Transport};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -69,8 +69,8 @@ trait Member: Clone + Serialize + DeserializeOwned + PartialEq {
     fn refusal(&self, _registered: &Self, _model: &Model) -> Option<MetaError> {
         None
     }
-    /// Why this record can't be a new one.
-    fn refusal_of_new(&self, _model: &Model) -> Option<MetaError> {
+    /// Why this record can't be a new one. `invited`: it comes with a join token.
+    fn refusal_of_new(&self, _model: &Model, _invited: bool) -> Option<MetaError> {
         None
     }
     /// This record with the id, and with what only the cluster decides, of the registered one.
@@ -118,7 +118,10 @@ impl Member for NodeRecord {
         })
     }
 
-    fn refusal_of_new(&self, model: &Model) -> Option<MetaError> {
+    fn refusal_of_new(&self, model: &Model, invited: bool) -> Option<MetaError> {
+        if !invited && takes_invited_only(model) {
+            return Some(MetaError::NotInvited { name: self.name.clone() });
+        }
         let key = *self.keys.as_ref()?.first()?;
         key_owner(&self.uuid, key, model).map(|node| MetaError::KeyTaken { node, key })
     }
@@ -195,6 +198,20 @@ impl Member for DeviceRecord {
 /// When its name can't be or is taken, the node was removed, has copies that bind it to its site, or its key is not in
 /// its record or is another node's.
 pub fn register_node(records: &Records<'_>, spec: &NodeSpec) -> Outcome<NodeRecord> {
+    register_node_as(records, spec, false)
+}
+
+/// Whether new nodes need join tokens: nodes prove who they are, the API asks for grants, and there is a node that can
+/// make tokens.
+#[must_use]
+pub fn takes_invited_only(model: &Model) -> bool {
+    let settings = model.settings();
+    let guarded = settings.transport == Transport::Tls && settings.api_access == ApiAccess::Grants;
+    guarded && model.nodes.values().any(|node| !node.removed)
+}
+
+/// [`register_node`] of one that has a join token, or not.
+pub(super) fn register_node_as(records: &Records<'_>, spec: &NodeSpec, invited: bool) -> Outcome<NodeRecord> {
     check_name(Kind::Node, &spec.name)?;
     let wanted = NodeRecord {
         id: NodeId(0),
@@ -208,12 +225,13 @@ pub fn register_node(records: &Records<'_>, spec: &NodeSpec) -> Outcome<NodeReco
         incarnation: spec.incarnation,
         shards: spec.shards,
         keys: Some(vec![spec.key]),
+        shut_out: None,
         api_tls: spec.api_tls,
         understands: [ENCRYPTION.to_owned()].into(),
         removed: false,
         unknown: Unknown::default(),
     };
-    register(records, wanted)
+    register(records, wanted, invited)
 }
 
 /// Registers a device, or brings its record up to date; its state stays. Gives the record with its id.
@@ -234,10 +252,10 @@ pub fn register_device(records: &Records<'_>, spec: &DeviceSpec) -> Outcome<Devi
         removed: false,
         unknown: Unknown::default(),
     };
-    register(records, wanted)
+    register(records, wanted, false)
 }
 
-fn register<M: Member>(records: &Records<'_>, wanted: M) -> Outcome<M> {
+fn register<M: Member>(records: &Records<'_>, wanted: M, invited: bool) -> Outcome<M> {
     let counter = records.find(&Key::Counter(M::COUNTER))?;
     // Every registration moves the counter: a model that has seen its last change knows all members.
     let model = records.model(counter.mod_revision())?;
@@ -256,7 +274,7 @@ fn register<M: Member>(records: &Records<'_>, wanted: M) -> Outcome<M> {
         }
         return Ok(Step::Run(Txn::new().when_as(&found).put(&found.key, &record), record));
     }
-    if let Some(error) = wanted.refusal_of_new(model) {
+    if let Some(error) = wanted.refusal_of_new(model, invited) {
         return Err(error.into());
     }
     let next = counter.next_id()?;

@@ -15,6 +15,7 @@ pub mod devices;
 pub mod grants;
 pub mod groups;
 pub mod identity;
+pub mod joining;
 pub mod keys;
 pub mod layers;
 pub mod members;
@@ -23,6 +24,7 @@ pub mod removal;
 pub mod reservations;
 pub mod restored;
 pub mod settings;
+pub mod shut_out;
 pub mod snapshots;
 pub mod volumes;
 

@@ -119,6 +119,10 @@ impl Memory {
     /// # Errors
     /// As [`Memory::check_at_start`].
     pub async fn follow(&mut self, client: &MetaClient, model: &Arc<Model>) -> Result<(), MetaError> {
+        let own = model.nodes.values().find(|node| node.uuid == self.uuid);
+        if let Some((node, out)) = own.and_then(|node| Some((node.name.clone(), node.shut_out.clone()?))) {
+            return Err(MetaError::ShutOut { node, by: out.by, since: out.since });
+        }
         let outcome = match &self.seen {
             Some(seen) => {
                 // Between two readings the server itself tells each change.

@@ -5,7 +5,7 @@ use crate::driver::messages::Handles;
 use crate::driver::sharing::SharedSide;
 use azekura_base::{IoStatus, Shard, Slab};
 use azekura_frontend::{ClientLimits, Frontend};
-use azekura_gateway::Outcome;
+use azekura_gateway::{Outcome, Unsettled};
 use azekura_meta::MetaClient;
 use azekura_nvme::Controllers;
 use azekura_reactor::ConnId;
@@ -58,6 +58,8 @@ pub struct Share {
     pub limits: ClientLimits,
     /// The controllers of clients that speak NVMe, whose connections may be in several shards.
     pub controllers: Arc<Controllers>,
+    /// Writes of clients that were given up, of all shards.
+    pub unsettled: Arc<Unsettled>,
 }
 
 impl Share {
@@ -67,7 +69,7 @@ impl Share {
         let memory_bytes_max = all.memory_bytes_max / usize::from(shards.get());
         let (places, limits) = (Places::new(all.connections_max), ClientLimits { memory_bytes_max, ..all });
         let controllers = Arc::new(Controllers::new(crate::random::bits() as u64));
-        Share { shards, places, limits, controllers }
+        Share { shards, places, limits, controllers, unsettled: Arc::default() }
     }
 }
 
@@ -89,8 +91,10 @@ pub(super) struct ClientSide {
 
 impl ClientSide {
     pub(super) fn new(share: Share) -> ClientSide {
+        let mut frontend = Frontend::new(share.limits);
+        frontend.share(share.unsettled);
         ClientSide {
-            frontend: Frontend::new(share.limits),
+            frontend,
             shared: SharedSide::default(),
             places: share.places,
             next_shard: 0,

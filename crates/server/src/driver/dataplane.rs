@@ -153,6 +153,7 @@ impl DataPlane {
         let mut node = Node::new(identity, Duration::ZERO);
         node.set_device_timeout(device_timeout);
         node.demand_keys(transport.needs_tls());
+        node.share(clients.unsettled.clone());
         node.set_shards(clients.shards);
         node.join(clients.shards);
         let mut data_plane = DataPlane {

@@ -9,8 +9,10 @@ use crate::kernel::random::Random;
 use crate::plan::{Lie, Mode};
 use crate::report::Invariant;
 use azekura_base::{Endpoint, NodeId, Shard};
+use azekura_gateway::Unsettled;
 use azekura_node::{Identity, Node};
 use std::num::NonZeroU8;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Longest time for handing over, as the binary has it.
@@ -75,7 +77,9 @@ impl<S: Scene> Cluster<S> {
         }
         let (clock, shards) = (machine.clock.shows(self.now), machine.shards);
         let endpoints = (0..shards.get()).map(|shard| Endpoint { node: id, shard: Shard(shard) });
-        let mut nodes: Vec<Node> = endpoints.map(|at| self.new_node(at, shards, incarnation, clock)).collect();
+        let unsettled = Arc::default();
+        let new_node = |at| self.new_node((at, &unsettled), shards, incarnation, clock);
+        let mut nodes: Vec<Node> = endpoints.map(new_node).collect();
         for (device, state) in self.devices.iter().filter(|(_, device)| device.node == id) {
             let shard = usize::from(self.shard_of(*device).0) % nodes.len();
             match (state.open(), nodes.get_mut(shard)) {
@@ -97,9 +101,16 @@ impl<S: Scene> Cluster<S> {
         }
     }
 
-    fn new_node(&self, endpoint: Endpoint, shards: NonZeroU8, incarnation: u64, clock: Duration) -> Node {
+    fn new_node(
+        &self,
+        (endpoint, unsettled): (Endpoint, &Arc<Unsettled>),
+        shards: NonZeroU8,
+        incarnation: u64,
+        clock: Duration,
+    ) -> Node {
         let identity = Identity { cluster: CLUSTER, endpoint, incarnation };
         let mut node = Node::new(identity, clock);
+        node.share(unsettled.clone());
         node.limit_reads(self.plan.reads);
         node.limit_windows(self.plan.windows);
         node.limit_sessions(self.plan.sessions_limit());

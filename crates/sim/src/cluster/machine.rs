@@ -24,7 +24,8 @@ pub(crate) struct EventLoop {
 
 impl EventLoop {
     fn new(node: Node) -> EventLoop {
-        EventLoop { node, front: Front::new(), stalled_until: Duration::ZERO, turn_at: None }
+        let front = Front::new(node.gateway().unsettled().clone());
+        EventLoop { node, front, stalled_until: Duration::ZERO, turn_at: None }
     }
 
     /// A turn is to be taken then. False when an earlier one is planned.

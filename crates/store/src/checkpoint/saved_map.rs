@@ -3,8 +3,9 @@
 use crate::checkpoint::rows::{Root, SegmentRow};
 use crate::effect::{Done, Effect, IoId, MapError};
 use crate::map::MergedOwner;
-use crate::map::{LeafImage, LeafKey, SavedLeaf};
+use crate::map::{DamagedLeaf, LeafImage, LeafKey, SavedLeaf};
 use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
+use std::ops::Range;
 
 /// What one checkpoint transaction writes.
 #[derive(Debug, Clone)]
@@ -101,7 +102,11 @@ pub trait SavedMap {
     #[allow(clippy::result_large_err)]
     fn perform(&mut self, effect: Effect) -> Result<(IoId, Done), Effect> {
         Ok(match effect {
-            Effect::LoadLeaves { io, keys } => (io, Done::Leaves(self.load_leaves(&keys))),
+            Effect::LoadLeaves { io, keys, addresses } => {
+                let leaves = self.load_leaves(&keys);
+                let checked = leaves.map(|leaves| leaves.into_iter().map(|leaf| on_device(leaf, &addresses)).collect());
+                (io, Done::Leaves(checked))
+            }
             Effect::ScanLayer { io, layer, from, limit } => (io, Done::Layer(self.scan_layer(layer, from, limit))),
             Effect::ScanModified { io, pg, after, from, limit } => {
                 (io, Done::Modified(self.scan_modified(pg, after, from, limit)))
@@ -112,4 +117,13 @@ pub trait SavedMap {
             other => return Err(other),
         })
     }
+}
+
+/// A leaf, if its blocks are on the device. All of its entries are looked at, so this is done where the leaf was looked
+/// up, and not by the thread that serves everything else.
+fn on_device(leaf: SavedLeaf, addresses: &Range<u32>) -> SavedLeaf {
+    let SavedLeaf::Whole(image) = &leaf else { return leaf };
+    let Some(address) = image.entries.address_outside(addresses) else { return leaf };
+    let what = format!("a leaf names block {address}, which is not on the device");
+    SavedLeaf::Damaged(Box::new(DamagedLeaf { what, stamps: Some(image.stamps()), own: None }))
 }

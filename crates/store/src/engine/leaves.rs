@@ -20,7 +20,8 @@ impl Engine {
 
     fn load_leaves(&mut self, keys: Vec<LeafKey>) {
         let io = self.cx.new_io(Io::Leaves(keys.clone()));
-        self.cx.ask(Effect::LoadLeaves { io, keys });
+        let addresses = self.cx.segments().addresses();
+        self.cx.ask(Effect::LoadLeaves { io, keys, addresses });
     }
 
     /// Leaves came from the saved map.
@@ -34,7 +35,7 @@ impl Engine {
                 for (key, leaf) in keys.iter().zip(leaves) {
                     match leaf {
                         SavedLeaf::Refused(damaged) => self.leaf_refused(*key, *damaged, true),
-                        leaf => self.map.leaf_loaded(&self.cx, *key, leaf),
+                        leaf => self.map.leaf_loaded(*key, leaf),
                     }
                 }
             }

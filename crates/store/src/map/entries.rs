@@ -153,6 +153,16 @@ impl Entries {
         blocks.zip(&self.packed)
     }
 
+    /// The address of a block that is not among those of `addresses`, if there is one.
+    ///
+    /// All entries are looked at together, without a branch for each: this is done for each leaf that is loaded.
+    pub(crate) fn address_outside(&self, addresses: &Range<u32>) -> Option<u32> {
+        let length = addresses.end - addresses.start;
+        let is_outside = |entry: &Entry| entry.is_allocated() & (entry.address.wrapping_sub(addresses.start) >= length);
+        let is_any = self.packed.iter().fold(false, |any, entry| any | is_outside(entry));
+        if is_any { self.packed.iter().find(|entry| is_outside(entry)).map(|entry| entry.address) } else { None }
+    }
+
     /// The entries of blocks that have contents, to be changed; they keep having some.
     pub(crate) fn present_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
         self.packed.iter_mut()
@@ -230,6 +240,8 @@ mod tests {
             prop_assert!(entries.of(range.clone()).eq(&array[range]));
             let with_contents = array.iter().enumerate().filter(|(_, entry)| entry.has_contents());
             prop_assert!(entries.present().eq(with_contents));
+            let outside = array.iter().map(|entry| entry.address).find(|address| [1, 3].contains(address));
+            prop_assert_eq!(entries.address_outside(&(2..3)), outside);
             let packed = entries.present().map(|(_, entry)| *entry).collect();
             prop_assert_eq!(&Entries::packed(&entries.bitmap(), packed), &entries);
         }

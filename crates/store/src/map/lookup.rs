@@ -1,8 +1,7 @@
 //! Leaves are found in memory, or asked for.
 
-use crate::cx::StoreCx;
 use crate::map::cache::{Content, SlotId};
-use crate::map::leaf::{DamagedLeaf, Leaf, LeafKey, SavedLeaf};
+use crate::map::leaf::{Leaf, LeafKey, SavedLeaf};
 use crate::map::step::Step;
 use crate::map::{Map, MapCx};
 
@@ -147,8 +146,7 @@ impl Map {
     }
 
     /// The saved map has given a leaf.
-    pub fn leaf_loaded(&mut self, cx: &StoreCx, key: LeafKey, leaf: SavedLeaf) {
-        let leaf = with_addresses(cx, leaf);
+    pub fn leaf_loaded(&mut self, key: LeafKey, leaf: SavedLeaf) {
         self.damage.leaf_came(&key, &leaf);
         self.cache.loaded(key, leaf);
     }
@@ -157,17 +155,4 @@ impl Map {
     pub fn load_failed(&mut self, key: LeafKey) {
         self.cache.load_failed(key);
     }
-}
-
-/// A leaf, if its blocks are on the device.
-fn with_addresses(cx: &StoreCx, leaf: SavedLeaf) -> SavedLeaf {
-    let SavedLeaf::Whole(image) = &leaf else { return leaf };
-    let bad = image
-        .entries
-        .present()
-        .map(|(_, entry)| entry)
-        .find(|e| e.is_allocated() && cx.segments().locate(e.address).is_none());
-    let Some(entry) = bad else { return leaf };
-    let what = format!("a leaf names block {}, which is not on the device", entry.address);
-    SavedLeaf::Damaged(Box::new(DamagedLeaf { what, stamps: Some(image.stamps()), own: None }))
 }

@@ -52,8 +52,9 @@ use damage::Damage;
 use deferred::Deferred;
 use layers::Layers;
 
-/// Leaves that one effect asks for at most.
-const LEAVES_PER_LOAD_MAX: usize = 16;
+/// Leaves that one effect asks for at most. One thread looks up all of them, beside others that look up other ones: the
+/// fewer they are, the sooner the first that were asked for are here.
+const LEAVES_PER_LOAD_MAX: usize = 4;
 
 /// Leaves make room for writes that wait when these have taken such a share of the memory more.
 const EVICT_SHARE: usize = 128;

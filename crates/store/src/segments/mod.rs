@@ -13,6 +13,7 @@ use crate::map::LiveRight;
 use crate::options::{Initialisation, Options, SUPERBLOCK_AREA_BLOCKS};
 use azekura_base::{BLOCK_SIZE, LayerId};
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 use std::time::Duration;
 
 /// Classes of fullness.
@@ -198,11 +199,15 @@ impl Segments {
         &self.chain
     }
 
+    /// The block addresses of all segments.
+    pub fn addresses(&self) -> Range<u32> {
+        SUPERBLOCK_AREA_BLOCKS..SUPERBLOCK_AREA_BLOCKS + self.len() * self.segment_blocks
+    }
+
     /// The segment and the place in it of a block address; `None` for an address outside of all segments.
     pub fn locate(&self, address: u32) -> Option<(u32, u32)> {
-        let block = address.checked_sub(SUPERBLOCK_AREA_BLOCKS)?;
-        let segment = block / self.segment_blocks;
-        (segment < self.len()).then_some((segment, block % self.segment_blocks))
+        let block = self.addresses().contains(&address).then(|| address - SUPERBLOCK_AREA_BLOCKS)?;
+        Some((block / self.segment_blocks, block % self.segment_blocks))
     }
 
     /// The segment of an address that came out of the map or the log.

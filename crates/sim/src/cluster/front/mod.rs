@@ -9,10 +9,12 @@ mod plain;
 use crate::kernel::process::Life;
 use azekura_base::{Generation, VolumeId};
 use azekura_frontend::{Client, ClientLimits, Clients, Frontend};
+use azekura_gateway::Unsettled;
 use plain::Wire;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A process that does not reach the configuration store reads nothing of it within this time.
@@ -33,8 +35,10 @@ pub(crate) struct Front {
 }
 
 impl Front {
-    pub(crate) fn new() -> Front {
-        Front { frontend: Frontend::new(ClientLimits::default()), sockets: Sockets(BTreeMap::new()) }
+    pub(crate) fn new(unsettled: Arc<Unsettled>) -> Front {
+        let mut frontend = Frontend::new(ClientLimits::default());
+        frontend.share(unsettled);
+        Front { frontend, sockets: Sockets(BTreeMap::new()) }
     }
 
     /// When it wants to look again.

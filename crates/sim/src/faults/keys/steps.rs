@@ -7,7 +7,7 @@ use crate::plan::Mode;
 use crate::report::Invariant;
 use crate::world::World;
 use azekura_base::{Endpoint, NodeId, PeerKey};
-use azekura_model::transitions::keys::{add_key, remove_key, replace_keys, shut_out};
+use azekura_model::transitions::keys::{add_key, remove_key, replace_keys, take_keys};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ impl World {
         }
         let Some(node) = self.pick_for_keys() else { return "nothing" };
         self.scene.faults.keys.is_wrong = true;
-        let taken = self.configuration.run(|records| shut_out(records, node));
+        let taken = self.configuration.run(|records| take_keys(records, node));
         self.must(taken);
         self.inform_all();
         self.scene.faults.keys.taken.insert(node);

@@ -270,9 +270,15 @@ impl World {
         running.into_iter().for_each(|(id, op)| self.record(id, &op, NEVER));
     }
 
-    /// A write is acknowledged: what the same gateway had given up before it was asked for comes before it, or never.
+    /// A write is acknowledged: what a gateway of the same process had given up before it was asked for comes before
+    /// it, or never.
     fn overtake(&mut self, op: &PendingOp, end: Stamp) {
-        for before in self.scene.clients.given_up.iter().filter(|before| before.life == op.life && before.at < op.start)
+        for before in self
+            .scene
+            .clients
+            .given_up
+            .iter()
+            .filter(|before| before.life.process() == op.life.process() && before.at < op.start)
         {
             if before.attachment != op.attachment {
                 continue; // Another one's writes may be kept out while its own come.

@@ -1,0 +1,93 @@
+//! How much room there is, and how volumes are.
+
+use azekura_api::endpoint::{ClassList, Space};
+use azekura_api::{NoQuery, VolumeView};
+use azekura_base::VOLUME_SIZE_MAX;
+use tonic::Status;
+
+use super::Controller;
+use crate::cluster::told;
+use crate::parameters::Parameters;
+use crate::proto::{
+    ControllerGetVolumeHealthRequest, ControllerGetVolumeHealthResponse, ControllerListVolumeHealthRequest,
+    ControllerListVolumeHealthResponse, GetCapacityRequest, GetCapacityResponse,
+};
+use crate::sizes::signed;
+use crate::{Outcome, health, names, pages};
+
+/// Copies where neither a class nor a parameter says how many: those of the class that comes by itself.
+const DEFAULT_COPIES: u32 = 2;
+/// The class that a volume gets of which nothing is said.
+const DEFAULT_CLASS: &str = "default";
+/// What classes that come by themselves may promise.
+const DEFAULT_RATIO: f64 = 4.0;
+
+/// The size of the largest volume that can be promised, and for whose first bytes there is room.
+fn available(physical: u64, promised: u64, free: u64, ratio: f64, copies: u32) -> u64 {
+    let may_promise = (physical as f64 * ratio) as u64;
+    let room = may_promise.saturating_sub(promised).min((free as f64 * ratio) as u64);
+    room / u64::from(copies.max(1))
+}
+
+impl Controller {
+    pub(super) fn get_capacity(&self, request: GetCapacityRequest) -> Outcome<GetCapacityResponse> {
+        let parameters = Parameters::read(&request.parameters)?;
+        let asking = |error| told("asking for the cluster's space", &error);
+        let space = self.cluster.ask::<Space>([], &NoQuery {})?.map_err(asking)?.cluster;
+        let classes = self.cluster.ask::<ClassList>([], &NoQuery {})?;
+        let classes = classes.map_err(|error| told("listing the storage classes", &error))?;
+        let name = parameters.class.as_deref().unwrap_or(DEFAULT_CLASS);
+        let class = classes.iter().find(|class| class.name == name);
+        if let (Some(name), None) = (&parameters.class, class) {
+            return Err(Status::invalid_argument(format!(
+                "there is no storage class '{name}': 'azekura class list' has those that there are"
+            )));
+        }
+        let copies = parameters.copies.or(class.map(|class| class.copies)).unwrap_or(DEFAULT_COPIES);
+        let ratio = class.map_or(DEFAULT_RATIO, |class| class.overcommit_ratio);
+        let bytes = match class.and_then(|class| class.problem.as_ref()) {
+            Some(_) => 0,
+            None => available(space.physical_bytes, space.provisioned_bytes, space.free_bytes, ratio, copies),
+        };
+        Ok(GetCapacityResponse {
+            available_capacity: signed(bytes),
+            maximum_volume_size: Some(signed(bytes.min(VOLUME_SIZE_MAX))),
+            minimum_volume_size: None,
+        })
+    }
+
+    pub(super) fn controller_get_volume_health(
+        &self,
+        request: ControllerGetVolumeHealthRequest,
+    ) -> Outcome<ControllerGetVolumeHealthResponse> {
+        let found = self.cluster.known_volume(names::volume_id(&request.volume_id)?)?;
+        let class = health::classes(&self.cluster)?.get(&found.class).copied();
+        Ok(ControllerGetVolumeHealthResponse { volume_health: Some(health::of(&found, class)) })
+    }
+
+    pub(super) fn controller_list_volume_health(
+        &self,
+        request: ControllerListVolumeHealthRequest,
+    ) -> Outcome<ControllerListVolumeHealthResponse> {
+        let classes = health::classes(&self.cluster)?;
+        let key = |volume: &VolumeView| volume.name.clone();
+        let all = self.cluster.volumes()?;
+        let (page, next_token) = pages::page(all, key, &request.starting_token, request.max_entries)?;
+        let entries = page.iter().map(|volume| health::of(volume, classes.get(&volume.class).copied())).collect();
+        Ok(ControllerListVolumeHealthResponse { entries, next_token })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_what_may_be_promised_while_there_is_any() {
+        assert_eq!(available(100, 0, 80, 4.0, 2), 160);
+        assert_eq!(available(100, 0, 100, 4.0, 2), 200);
+        assert_eq!(available(100, 380, 80, 4.0, 2), 10);
+        assert_eq!(available(100, 500, 80, 4.0, 2), 0);
+        assert_eq!(available(100, 0, 0, 4.0, 2), 0);
+    }
+}

@@ -1,0 +1,88 @@
+//! The controller: volumes, snapshots and attachments of the whole cluster.
+
+use azekura_api::endpoint::Whoami;
+use azekura_api::{Needs, NoQuery};
+
+use crate::Outcome;
+use crate::cluster::{Cluster, told};
+use crate::locks::Locks;
+use crate::proto::controller_server;
+use crate::proto::controller_service_capability::rpc::Type as Can;
+use crate::proto::controller_service_capability::{Rpc, Type};
+use crate::proto::{ControllerGetCapabilitiesRequest, ControllerGetCapabilitiesResponse, ControllerServiceCapability};
+
+mod attachments;
+mod capacity;
+mod groups;
+mod shown;
+mod snapshots;
+mod volumes;
+mod wish;
+
+/// The controller. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Controller {
+    pub(crate) cluster: Cluster,
+    pub(crate) locks: Locks,
+}
+
+/// What it can.
+const OFFERED: [Can; 14] = [
+    Can::CreateDeleteVolume,
+    Can::PublishUnpublishVolume,
+    Can::ListVolumes,
+    Can::GetCapacity,
+    Can::CreateDeleteSnapshot,
+    Can::ListSnapshots,
+    Can::CloneVolume,
+    Can::ExpandVolume,
+    Can::ListVolumesPublishedNodes,
+    Can::GetVolume,
+    Can::SingleNodeMultiWriter,
+    Can::GetSnapshot,
+    Can::GetVolumeHealth,
+    Can::ListVolumeHealth,
+];
+
+/// What it can only where its token lets it see the cluster.
+const OF_THE_CLUSTER: [Can; 3] = [Can::GetCapacity, Can::GetVolumeHealth, Can::ListVolumeHealth];
+
+impl Controller {
+    pub(crate) fn new(cluster: Cluster) -> Controller {
+        Controller { cluster, locks: Locks::default() }
+    }
+
+    fn controller_get_capabilities(
+        &self,
+        _: ControllerGetCapabilitiesRequest,
+    ) -> Outcome<ControllerGetCapabilitiesResponse> {
+        let who = self.cluster.ask::<Whoami>([], &NoQuery {})?;
+        let role = who.map_err(|error| told("asking what the token allows", &error))?.role;
+        let allowed = OFFERED.into_iter().filter(|can| role.may(Needs::SeeCluster) || !OF_THE_CLUSTER.contains(can));
+        let rpc = |can: Can| Some(Type::Rpc(Rpc { r#type: can.into() }));
+        let capabilities = allowed.map(|can| ControllerServiceCapability { r#type: rpc(can) }).collect();
+        Ok(ControllerGetCapabilitiesResponse { capabilities })
+    }
+}
+
+crate::calls::service! {
+    controller_server::Controller => Controller {
+        create_volume: CreateVolumeRequest => CreateVolumeResponse;
+        delete_volume: DeleteVolumeRequest => DeleteVolumeResponse;
+        controller_publish_volume: ControllerPublishVolumeRequest => ControllerPublishVolumeResponse;
+        controller_unpublish_volume: ControllerUnpublishVolumeRequest => ControllerUnpublishVolumeResponse;
+        validate_volume_capabilities: ValidateVolumeCapabilitiesRequest => ValidateVolumeCapabilitiesResponse;
+        list_volumes: ListVolumesRequest => ListVolumesResponse;
+        controller_list_volume_health: ControllerListVolumeHealthRequest => ControllerListVolumeHealthResponse;
+        controller_get_volume_health: ControllerGetVolumeHealthRequest => ControllerGetVolumeHealthResponse;
+        get_capacity: GetCapacityRequest => GetCapacityResponse;
+        controller_get_capabilities: ControllerGetCapabilitiesRequest => ControllerGetCapabilitiesResponse;
+        create_snapshot: CreateSnapshotRequest => CreateSnapshotResponse;
+        delete_snapshot: DeleteSnapshotRequest => DeleteSnapshotResponse;
+        list_snapshots: ListSnapshotsRequest => ListSnapshotsResponse;
+        get_snapshot: GetSnapshotRequest => GetSnapshotResponse;
+        controller_expand_volume: ControllerExpandVolumeRequest => ControllerExpandVolumeResponse;
+        controller_get_volume: ControllerGetVolumeRequest => ControllerGetVolumeResponse;
+        controller_modify_volume: ControllerModifyVolumeRequest => ControllerModifyVolumeResponse;
+    }
+}

@@ -1,0 +1,213 @@
+//! Making, deleting, growing and listing volumes.
+
+use azekura_api::endpoint::{SnapshotDelete, VolumeClone, VolumeCreate, VolumeDelete, VolumeResize, VolumeSnapshots};
+use azekura_api::{
+    CloneVolume, CreateVolume, DeleteVolume, ErrorCode, NoQuery, ResizeVolume, SnapshotOrigin, VolumeView,
+};
+use azekura_client::ClientError;
+use tonic::Status;
+
+use super::wish::{Source, Wish};
+use super::{Controller, shown};
+use crate::capability::Use;
+use crate::cluster::{absent, told};
+use crate::parameters::Parameters;
+use crate::proto::{
+    ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetVolumeRequest,
+    ControllerGetVolumeResponse, ControllerModifyVolumeRequest, ControllerModifyVolumeResponse, CreateVolumeRequest,
+    CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, ListVolumesRequest, ListVolumesResponse,
+    ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse, controller_get_volume_response,
+    list_volumes_response, validate_volume_capabilities_response,
+};
+use crate::sizes::{Range, signed};
+use crate::{Outcome, names, pages};
+
+impl Controller {
+    pub(super) fn create_volume(&self, request: CreateVolumeRequest) -> Outcome<CreateVolumeResponse> {
+        let wish = Wish::read(&request)?;
+        let _alone = self.locks.take([wish.name.as_str()])?;
+        let made = match self.cluster.volume(&wish.name)? {
+            Some(found) => found,
+            None => self.make(&wish)?,
+        };
+        wish.compare(&made)?;
+        Ok(CreateVolumeResponse { volume: Some(shown::volume(&made, wish.source.as_ref())) })
+    }
+
+    fn make(&self, wish: &Wish) -> Outcome<VolumeView> {
+        let (doing, answer) = match &wish.source {
+            None => {
+                let Parameters { class, copies, ack_rule, encrypt } = wish.parameters.clone();
+                let (name, size_bytes) = (wish.name.clone(), wish.sizes.choose(None)?);
+                let body = CreateVolume { name, size_bytes, class, copies, ack_rule, shared: wish.shared, encrypt };
+                (format!("making volume '{}'", wish.name), self.cluster.send::<VolumeCreate>([], &body)?)
+            }
+            Some(source) => {
+                let doing = format!("making volume '{}' from {source}", wish.name);
+                (doing, self.clone_from(wish, source)?)
+            }
+        };
+        match answer {
+            Ok(made) => Ok(made),
+            // Made by somebody else since, or by a call that was given up.
+            Err(error) if error.code() == Some(ErrorCode::Exists) => self.cluster.known_volume(&wish.name),
+            Err(error) if absent(&error) && wish.source.is_none() => {
+                // The name in the answer is that of a class.
+                Err(Status::invalid_argument(told(&doing, &error).message().to_owned()))
+            }
+            Err(error) => Err(told(&doing, &error)),
+        }
+    }
+
+    fn clone_from(&self, wish: &Wish, source: &Source) -> Outcome<Result<VolumeView, ClientError>> {
+        let missing = || Status::not_found(format!("there is no {source} to make volume '{}' from", wish.name));
+        let (volume, from, content_bytes) = match source {
+            Source::Snapshot { volume, snapshot } => {
+                let found = self.cluster.snapshot(volume, snapshot)?.ok_or_else(missing)?;
+                (volume, Some(snapshot.clone()), found.size_bytes)
+            }
+            Source::Volume(volume) => (volume, None, self.cluster.volume(volume)?.ok_or_else(missing)?.size_bytes),
+        };
+        let origin = self.cluster.known_volume(volume)?;
+        if let Some(odd) = wish.parameters.odds(&origin) {
+            return Err(Status::invalid_argument(format!(
+                "a volume that is made from {source} is as its source is, and {odd}: take a StorageClass that fits"
+            )));
+        }
+        let size_bytes = wish.sizes.choose(Some(content_bytes))?;
+        let body = CloneVolume {
+            name: wish.name.clone(),
+            from,
+            size_bytes: (size_bytes > content_bytes).then_some(size_bytes),
+            shared: Some(wish.shared),
+        };
+        self.cluster.send::<VolumeClone>([volume.clone()], &body)
+    }
+
+    pub(super) fn delete_volume(&self, request: DeleteVolumeRequest) -> Outcome<DeleteVolumeResponse> {
+        let name = names::volume_id(&request.volume_id)?;
+        let _alone = self.locks.take([name])?;
+        let Some(found) = self.cluster.volume(name)? else { return Ok(DeleteVolumeResponse {}) };
+        let nodes = shown::published_to(&found);
+        if !nodes.is_empty() {
+            return Err(Status::failed_precondition(format!(
+                "volume '{name}' is published to {}: unpublish it first",
+                nodes.join(", ")
+            )));
+        }
+        self.delete_passing_snapshots(name)?;
+        match self.cluster.ask::<VolumeDelete>([name.to_owned()], &DeleteVolume::default())? {
+            Ok(_) => Ok(DeleteVolumeResponse {}),
+            Err(error) if absent(&error) => Ok(DeleteVolumeResponse {}),
+            Err(error) => Err(told(&format!("deleting volume '{name}'"), &error)),
+        }
+    }
+
+    /// Deletes what has come by itself, of a volume that is to be deleted. What somebody has asked for is in the way: a
+    /// snapshot ends with its volume here. The volume is never deleted together with snapshots, so that one that is
+    /// made at this moment stays.
+    fn delete_passing_snapshots(&self, volume: &str) -> Outcome<()> {
+        let all = match self.cluster.ask::<VolumeSnapshots>([volume.to_owned()], &NoQuery {})? {
+            Ok(all) => all,
+            Err(error) if absent(&error) => return Ok(()),
+            Err(error) => return Err(told(&format!("listing the snapshots of '{volume}'"), &error)),
+        };
+        let (wanted, passing): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|snapshot| snapshot.origin == SnapshotOrigin::Person);
+        if !wanted.is_empty() {
+            let names: Vec<String> = wanted.into_iter().map(|snapshot| snapshot.name).collect();
+            return Err(Status::failed_precondition(format!(
+                "volume '{volume}' has snapshots, which would end with it: delete these first: {}",
+                names.join(", ")
+            )));
+        }
+        for snapshot in passing {
+            let names = [volume.to_owned(), snapshot.name.clone()];
+            match self.cluster.ask::<SnapshotDelete>(names, &NoQuery {})? {
+                Err(error) if !absent(&error) => {
+                    return Err(told(&format!("deleting snapshot '{volume}@{}'", snapshot.name), &error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn controller_expand_volume(
+        &self,
+        request: ControllerExpandVolumeRequest,
+    ) -> Outcome<ControllerExpandVolumeResponse> {
+        let name = names::volume_id(&request.volume_id)?;
+        if request.capacity_range.is_none() {
+            return Err(Status::invalid_argument("the request says no capacity_range"));
+        }
+        let sizes = Range::read(request.capacity_range.as_ref())?;
+        let _alone = self.locks.take([name])?;
+        let found = self.cluster.known_volume(name)?;
+        let size_bytes = sizes.choose(Some(found.size_bytes))?;
+        if size_bytes > found.size_bytes {
+            let body = ResizeVolume { size_bytes, shrink: false, force: false };
+            let answer = self.cluster.send::<VolumeResize>([name.to_owned()], &body)?;
+            answer.map_err(|error| told(&format!("growing volume '{name}' to {size_bytes} bytes"), &error))?;
+        }
+        // The node has to look, whether or not somebody has mounted it.
+        Ok(ControllerExpandVolumeResponse { capacity_bytes: signed(size_bytes), node_expansion_required: true })
+    }
+
+    pub(super) fn list_volumes(&self, request: ListVolumesRequest) -> Outcome<ListVolumesResponse> {
+        let all = self.cluster.volumes()?;
+        let key = |volume: &VolumeView| volume.name.clone();
+        let (entries, next_token) = pages::page(all, key, &request.starting_token, request.max_entries)?;
+        let entry = |view: &VolumeView| list_volumes_response::Entry {
+            volume: Some(shown::volume(view, None)),
+            status: Some(list_volumes_response::VolumeStatus { published_node_ids: shown::published_to(view) }),
+        };
+        Ok(ListVolumesResponse { entries: entries.iter().map(entry).collect(), next_token })
+    }
+
+    pub(super) fn controller_get_volume(
+        &self,
+        request: ControllerGetVolumeRequest,
+    ) -> Outcome<ControllerGetVolumeResponse> {
+        let found = self.cluster.known_volume(names::volume_id(&request.volume_id)?)?;
+        let status = controller_get_volume_response::VolumeStatus { published_node_ids: shown::published_to(&found) };
+        Ok(ControllerGetVolumeResponse { volume: Some(shown::volume(&found, None)), status: Some(status) })
+    }
+
+    pub(super) fn validate_volume_capabilities(
+        &self,
+        request: ValidateVolumeCapabilitiesRequest,
+    ) -> Outcome<ValidateVolumeCapabilitiesResponse> {
+        let name = names::volume_id(&request.volume_id)?;
+        if request.volume_capabilities.is_empty() {
+            return Err(Status::invalid_argument("the request says no volume_capabilities"));
+        }
+        let found = self.cluster.known_volume(name)?;
+        let refused = |message: String| ValidateVolumeCapabilitiesResponse { confirmed: None, message };
+        if let Err(status) = Use::read_all(&request.volume_capabilities) {
+            return Ok(refused(status.message().to_owned()));
+        }
+        match Parameters::read(&request.parameters).map(|wanted| wanted.odds(&found)) {
+            Err(status) => return Ok(refused(status.message().to_owned())),
+            Ok(Some(odd)) => return Ok(refused(format!("of volume '{name}': {odd}"))),
+            Ok(None) => {}
+        }
+        if !request.mutable_parameters.is_empty() {
+            return Ok(refused("this driver knows no VolumeAttributesClass".to_owned()));
+        }
+        let confirmed = validate_volume_capabilities_response::Confirmed {
+            volume_context: request.volume_context,
+            volume_capabilities: request.volume_capabilities,
+            parameters: request.parameters,
+            ..validate_volume_capabilities_response::Confirmed::default()
+        };
+        Ok(ValidateVolumeCapabilitiesResponse { confirmed: Some(confirmed), message: String::new() })
+    }
+
+    pub(super) fn controller_modify_volume(
+        &self,
+        _: ControllerModifyVolumeRequest,
+    ) -> Outcome<ControllerModifyVolumeResponse> {
+        Err(Status::unimplemented("volumes have no attributes that can be changed while they are used"))
+    }
+}

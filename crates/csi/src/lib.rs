@@ -1,0 +1,34 @@
+//! The driver of the Container Storage Interface: what Kubernetes asks to have volumes made and mounted (docs/csi.md).
+//!
+//! - `controller` makes volumes, snapshots and attachments. It runs once in a cluster.
+//! - `node` brings attached volumes to containers of its machine. It runs on every machine.
+//! - Both talk to Azekura through its REST API alone (`cluster`), and keep nothing in memory: what was done is seen
+//!   in the cluster, in the kernel and in files, so that a call can be repeated at any time, by any process.
+//!
+//! Calls are ordinary functions that may wait; `calls` runs each on a thread for such.
+
+mod calls;
+mod capability;
+mod cluster;
+mod command;
+mod controller;
+mod error;
+mod health;
+mod identity;
+mod locks;
+mod names;
+mod node;
+mod pages;
+mod parameters;
+mod proto;
+mod serve;
+mod sizes;
+
+pub use command::CsiCommand;
+pub use error::CsiError;
+
+/// How the driver is known to Kubernetes, unless it is told otherwise.
+pub const DRIVER_NAME: &str = "csi.azekura.io";
+
+/// The outcome of a call.
+pub(crate) type Outcome<T> = Result<T, tonic::Status>;

@@ -1,0 +1,145 @@
+//! The kernel's NBD. Its devices are found by the command lines of their programs, which hold the connections.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tonic::Status;
+
+use super::super::programs::{is_there, run};
+use super::{Attach, Wanted, Way, size, wait};
+use crate::Outcome;
+
+const CLIENT: &str = "nbd-client";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The way.
+#[derive(Debug)]
+pub(super) struct Nbd {
+    sys: PathBuf,
+    proc: PathBuf,
+}
+
+/// Whether a program's command line connects this volume.
+fn connects(line: &[u8], volume: &str) -> bool {
+    let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+    words.windows(2).any(|pair| pair == [b"-N".as_slice(), volume.as_bytes()])
+}
+
+impl Nbd {
+    pub(super) fn new(sys: PathBuf, proc: PathBuf) -> Nbd {
+        Nbd { sys, proc }
+    }
+
+    /// The kernel's devices with the command line of the program that holds each.
+    fn devices(&self) -> Vec<(String, Option<Vec<u8>>)> {
+        let Ok(entries) = fs::read_dir(self.sys.join("block")) else { return Vec::new() };
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let held = |name: String| {
+            let pid = fs::read_to_string(self.sys.join("block").join(&name).join("pid")).ok();
+            let line = pid.and_then(|pid| fs::read(self.proc.join(pid.trim()).join("cmdline")).ok());
+            (name, line)
+        };
+        let mut devices: Vec<_> = names.filter(|name| name.starts_with("nbd")).map(held).collect();
+        devices.sort_by_key(|(name, _)| (name.len(), name.clone()));
+        devices
+    }
+}
+
+impl Attach for Nbd {
+    fn way(&self) -> Way {
+        Way::Nbd
+    }
+
+    fn fits(&self, wanted: &Wanted) -> Outcome<()> {
+        wanted.address_or_refusal("nbd", "--nbd")?;
+        if !is_there(CLIENT) {
+            return Err(Status::failed_precondition(format!("{CLIENT} is not installed")));
+        }
+        if self.devices().is_empty() {
+            return Err(Status::failed_precondition("the kernel has no NBD devices (modprobe nbd)"));
+        }
+        Ok(())
+    }
+
+    fn find(&self, volume: &str) -> Outcome<Option<PathBuf>> {
+        let mine = |(_, line): &(String, Option<Vec<u8>>)| line.as_ref().is_some_and(|line| connects(line, volume));
+        Ok(self.devices().into_iter().find(mine).map(|(name, _)| Path::new("/dev").join(name)))
+    }
+
+    fn attach(&self, wanted: &Wanted) -> Outcome<PathBuf> {
+        if let Some(device) = self.find(&wanted.volume)? {
+            return Ok(device);
+        }
+        let address = wanted.address_or_refusal("nbd", "--nbd")?;
+        let free = self
+            .devices()
+            .into_iter()
+            .find(|(name, line)| line.is_none() && !self.sys.join("block").join(name).join("pid").exists());
+        let (free, _) = free.ok_or_else(|| {
+            Status::resource_exhausted("all NBD devices of the kernel are taken: modprobe nbd nbds_max=…")
+        })?;
+        let device = Path::new("/dev").join(free);
+        let mut arguments: Vec<String> = match address.strip_prefix("unix:") {
+            Some(path) => vec!["-unix".into(), path.into()],
+            None => {
+                let bad = || Status::internal(format!("'{address}' is no address of NBD: HOST:PORT"));
+                let (host, port) = address.rsplit_once(':').ok_or_else(bad)?;
+                vec![host.trim_matches(['[', ']']).into(), port.into()]
+            }
+        };
+        arguments.push(device.to_string_lossy().into_owned());
+        // Without netlink a program holds the connection, and makes it anew when the node restarts.
+        arguments.extend(["-N", &wanted.volume, "-b", "512", "-persist", "-nonetlink"].map(str::to_owned));
+        if wanted.read_only {
+            arguments.push("-R".into());
+        }
+        run(&format!("opening volume '{}'", wanted.volume), CLIENT, arguments)?;
+        let ready = wait(PATIENCE, || Ok(self.find(&wanted.volume)?.filter(|found| size(found).is_ok_and(|n| n > 0))))?;
+        ready.ok_or_else(|| Status::unavailable(format!("{} does not come up", device.display())))
+    }
+
+    fn grow(&self, wanted: &Wanted, device: &Path) -> Outcome<()> {
+        Err(Status::failed_precondition(format!(
+            "{} keeps the size that volume '{}' had when it was staged: restart the pod, or let the node serve NVMe/TCP, by \
+             which volumes grow while they are used",
+            device.display(),
+            wanted.volume
+        )))
+    }
+
+    fn detach(&self, volume: &str) -> Outcome<()> {
+        let Some(device) = self.find(volume)? else { return Ok(()) };
+        run(&format!("closing volume '{volume}'"), CLIENT, ["-d".as_ref(), device.as_os_str()])?;
+        let gone = wait(PATIENCE, || Ok(self.find(volume)?.is_none().then_some(())))?;
+        gone.ok_or_else(|| Status::deadline_exceeded(format!("{} is not given back", device.display())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_is_found_by_its_program() {
+        let root = tempfile::tempdir().unwrap();
+        let (sys, proc) = (root.path().join("sys"), root.path().join("proc"));
+        for (name, pid) in [("nbd0", Some("7")), ("nbd1", None), ("nbd10", Some("8")), ("sda", Some("7"))] {
+            let folder = sys.join("block").join(name);
+            fs::create_dir_all(&folder).unwrap();
+            if let Some(pid) = pid {
+                fs::write(folder.join("pid"), format!("{pid}\n")).unwrap();
+            }
+        }
+        for (pid, line) in [("7", "nbd-client\0-N\0vol1\0"), ("8", "nbd-client\0-N\0vol10\0-persist\0")] {
+            fs::create_dir_all(proc.join(pid)).unwrap();
+            fs::write(proc.join(pid).join("cmdline"), line).unwrap();
+        }
+        let nbd = Nbd::new(sys, proc);
+        assert_eq!(nbd.find("vol1").unwrap(), Some("/dev/nbd0".into()));
+        assert_eq!(nbd.find("vol10").unwrap(), Some("/dev/nbd10".into()));
+        assert_eq!(nbd.find("vol").unwrap(), None);
+        let names: Vec<String> = nbd.devices().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["nbd0", "nbd1", "nbd10"]);
+    }
+}

@@ -1,0 +1,135 @@
+//! The kernel's NVMe/TCP: a subsystem a volume, which is found by its name (docs/nvme.md).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tonic::Status;
+
+use super::super::programs::{is_there, run};
+use super::{Attach, Wanted, Way, size, wait};
+use crate::Outcome;
+
+const CLI: &str = "nvme";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The way.
+#[derive(Debug)]
+pub(super) struct Nvme {
+    sys: PathBuf,
+}
+
+fn subsystem(volume: &str) -> String {
+    format!("nqn.2026-01.io.azekura:{volume}")
+}
+
+/// A namespace, and no path of one (`nvme0c0n1`).
+fn is_namespace(name: &str) -> bool {
+    name.strip_prefix("nvme").and_then(|rest| rest.split_once('n')).is_some_and(|(number, namespace)| {
+        [number, namespace].iter().all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))
+    })
+}
+
+impl Nvme {
+    pub(super) fn new(sys: PathBuf) -> Nvme {
+        Nvme { sys }
+    }
+}
+
+impl Attach for Nvme {
+    fn way(&self) -> Way {
+        Way::Nvme
+    }
+
+    fn fits(&self, wanted: &Wanted) -> Outcome<()> {
+        wanted.address_or_refusal("nvme", "--nvme")?;
+        if !is_there(CLI) {
+            return Err(Status::failed_precondition("nvme-cli is not installed"));
+        }
+        if !self.sys.join("module/nvme_tcp").exists() && !Path::new("/dev/nvme-fabrics").exists() {
+            return Err(Status::failed_precondition("the kernel has no NVMe/TCP (modprobe nvme-tcp)"));
+        }
+        Ok(())
+    }
+
+    /// With the kernel's multipath the namespaces stand under the subsystem, else under the controller.
+    fn find(&self, volume: &str) -> Outcome<Option<PathBuf>> {
+        for kind in ["class/nvme-subsystem", "class/nvme"] {
+            let Ok(entries) = fs::read_dir(self.sys.join(kind)) else { continue };
+            for entry in entries.flatten() {
+                let name = fs::read_to_string(entry.path().join("subsysnqn")).unwrap_or_default();
+                let Ok(children) = fs::read_dir(entry.path()) else { continue };
+                if name.trim() != subsystem(volume) {
+                    continue;
+                }
+                let names = children.flatten().filter_map(|child| child.file_name().into_string().ok());
+                if let Some(namespace) = names.into_iter().find(|name| is_namespace(name)) {
+                    return Ok(Some(Path::new("/dev").join(namespace)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn attach(&self, wanted: &Wanted) -> Outcome<PathBuf> {
+        if let Some(device) = self.find(&wanted.volume)? {
+            return Ok(device);
+        }
+        let address = wanted.address_or_refusal("nvme", "--nvme")?;
+        let bad = || Status::internal(format!("'{address}' is no address of NVMe/TCP: IP:PORT"));
+        let (host, port) = address.rsplit_once(':').ok_or_else(bad)?;
+        let (host, name) = (host.trim_matches(['[', ']']), subsystem(&wanted.volume));
+        // It connects again for as long as the volume is staged: a node may restart at any time.
+        let options = ["connect", "-t", "tcp", "-a", host, "-s", port, "-n", &name, "--ctrl-loss-tmo", "-1"];
+        run(&format!("opening volume '{}'", wanted.volume), CLI, options)?;
+        let ready = wait(PATIENCE, || {
+            let found = self.find(&wanted.volume)?;
+            Ok(found.filter(|device| device.exists() && size(device).is_ok_and(|bytes| bytes > 0)))
+        })?;
+        let device = ready.ok_or_else(|| Status::unavailable(format!("no device of {name} comes up")))?;
+        if wanted.read_only {
+            run("making the device read-only", "blockdev", ["--setro".as_ref(), device.as_os_str()])?;
+        }
+        Ok(device)
+    }
+
+    fn grow(&self, wanted: &Wanted, device: &Path) -> Outcome<()> {
+        // The node tells the kernel by itself.
+        let grown = wait(PATIENCE, || Ok((size(device)? >= wanted.size_bytes).then_some(())))?;
+        grown.ok_or_else(|| {
+            Status::unavailable(format!("{} has not grown to {} bytes yet", device.display(), wanted.size_bytes))
+        })
+    }
+
+    fn detach(&self, volume: &str) -> Outcome<()> {
+        if self.find(volume)?.is_none() {
+            return Ok(());
+        }
+        run(&format!("closing volume '{volume}'"), CLI, ["disconnect", "-n", &subsystem(volume)])?;
+        let gone = wait(PATIENCE, || Ok(self.find(volume)?.is_none().then_some(())))?;
+        gone.ok_or_else(|| Status::deadline_exceeded(format!("the devices of {} stay", subsystem(volume))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_is_found_by_its_subsystem() {
+        let root = tempfile::tempdir().unwrap();
+        let make = |kind: &str, name: &str, volume: &str, children: &[&str]| {
+            let folder = root.path().join("class").join(kind).join(name);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("subsysnqn"), format!("{}\n", subsystem(volume))).unwrap();
+            children.iter().for_each(|child| fs::create_dir(folder.join(child)).unwrap());
+        };
+        make("nvme-subsystem", "nvme-subsys0", "vol1", &["nvme0", "nvme0c0n1", "nvme0n1"]);
+        make("nvme-subsystem", "nvme-subsys1", "vol10", &["nvme1"]);
+        make("nvme", "nvme1", "vol10", &["hwmon1", "nvme1n1"]);
+        let nvme = Nvme::new(root.path().to_owned());
+        assert_eq!(nvme.find("vol1").unwrap(), Some("/dev/nvme0n1".into()));
+        assert_eq!(nvme.find("vol10").unwrap(), Some("/dev/nvme1n1".into()));
+        assert_eq!(nvme.find("vol").unwrap(), None);
+    }
+}

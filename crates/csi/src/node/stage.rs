@@ -1,0 +1,131 @@
+//! A volume's device, and its file system mounted once.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+
+use tonic::Status;
+
+use super::filesystem::{self, Formatting};
+use super::mounts::{Mounts, unmount_all};
+use super::programs::run;
+use super::{Node, devices, path};
+use crate::capability::{Access, Filesystem, Use};
+use crate::proto::{
+    NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnstageVolumeRequest, NodeUnstageVolumeResponse,
+};
+use crate::{Outcome, names};
+
+/// The options that a file system is mounted with.
+fn options(filesystem: Filesystem, wanted: &[String], read_only: bool) -> String {
+    let mut options: Vec<&str> = wanted.iter().map(String::as_str).collect();
+    if read_only {
+        options.push("ro");
+    }
+    // A clone has the identity of what it was made from, and may be on the same machine.
+    if filesystem == Filesystem::Xfs {
+        options.push("nouuid");
+    }
+    options.join(",")
+}
+
+/// The note of a file system that is being made.
+fn note(folder: &Path) -> Outcome<std::path::PathBuf> {
+    let made = fs::create_dir_all(folder);
+    made.map_err(|error| Status::internal(format!("can't make {}: {error}", folder.display())))?;
+    Ok(folder.join("formatting"))
+}
+
+impl Node {
+    pub(super) fn node_stage_volume(&self, request: NodeStageVolumeRequest) -> Outcome<NodeStageVolumeResponse> {
+        let name = names::volume_id(&request.volume_id)?;
+        let staging = path("staging_target_path", &request.staging_target_path)?;
+        let wanted = Use::read(request.volume_capability.as_ref())?;
+        let _alone = self.locks.take([name])?;
+        let volume = self.cluster.known_volume(name)?;
+        // Else a client of this machine would attach the volume by itself, and nobody would know why.
+        let mine = volume.attachments.iter().find(|entry| entry.pinned && entry.node_name == self.name);
+        let mine = mine.ok_or_else(|| {
+            let reason = format!("volume '{name}' is not published to {}: publish it first", self.name);
+            Status::failed_precondition(reason)
+        })?;
+        let read_only = wanted.is_read_only();
+        let device = self.devices.attach(&self.wanted(&volume, read_only)?)?;
+        if let Access::Mount(filesystem, flags) = &wanted.access {
+            let formatting = Formatting {
+                note: &note(&devices::folder(&self.state, name))?,
+                what: format!("{} {}", volume.uuid, mine.generation),
+            };
+            let options = options(*filesystem, flags, read_only);
+            mount(&device, &staging, *filesystem, &options, read_only, &formatting)?;
+        }
+        Ok(NodeStageVolumeResponse {})
+    }
+
+    pub(super) fn node_unstage_volume(&self, request: NodeUnstageVolumeRequest) -> Outcome<NodeUnstageVolumeResponse> {
+        let name = names::volume_id(&request.volume_id)?;
+        let staging = path("staging_target_path", &request.staging_target_path)?;
+        let _alone = self.locks.take([name])?;
+        unmount_all(&staging)?;
+        if let Some(device) = self.devices.find(name)?
+            && let Some(mount) = Mounts::now()?.of(&device).next()
+        {
+            return Err(Status::failed_precondition(format!(
+                "volume '{name}' is still mounted at {}: unpublish it there first",
+                mount.point.display()
+            )));
+        }
+        self.devices.detach(name)?;
+        Ok(NodeUnstageVolumeResponse {})
+    }
+}
+
+fn mount(
+    device: &Path,
+    staging: &Path,
+    wanted: Filesystem,
+    options: &str,
+    read_only: bool,
+    formatting: &Formatting<'_>,
+) -> Outcome<()> {
+    let at = staging.display();
+    if let Some(there) = Mounts::now()?.at(staging) {
+        if !there.is_of(device) {
+            return Err(Status::internal(format!("something else is mounted at {at}: unmount it")));
+        }
+        if there.filesystem != wanted.word() || there.is_read_only() != read_only {
+            return Err(Status::already_exists(format!(
+                "the volume is mounted at {at} as {} and {}: unstage it first",
+                there.filesystem,
+                if there.is_read_only() { "to read" } else { "to write" }
+            )));
+        }
+        return Ok(());
+    }
+    filesystem::ensure(device, wanted, read_only, formatting)?;
+    fs::create_dir_all(staging).map_err(|error| Status::internal(format!("can't make {at}: {error}")))?;
+    let mut arguments = vec![OsStr::new("-t"), OsStr::new(wanted.word())];
+    if !options.is_empty() {
+        arguments.extend([OsStr::new("-o"), OsStr::new(options)]);
+    }
+    arguments.extend([device.as_os_str(), staging.as_os_str()]);
+    run(&format!("mounting {} at {at}", device.display()), "mount", arguments)?;
+    // A clone may be larger than its source, and a volume may have grown where nobody had it mounted. ext4 has grown by
+    // now, and the others do nothing where there is nothing to do.
+    if !read_only && wanted != Filesystem::Ext4 {
+        filesystem::grow(device, wanted.word(), staging)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_options() {
+        assert_eq!(options(Filesystem::Ext4, &[], false), "");
+        assert_eq!(options(Filesystem::Ext4, &["noatime".into(), "discard".into()], true), "noatime,discard,ro");
+        assert_eq!(options(Filesystem::Xfs, &[], false), "nouuid");
+    }
+}

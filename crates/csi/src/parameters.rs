@@ -1,0 +1,122 @@
+//! What a StorageClass says.
+
+use std::collections::HashMap;
+
+use azekura_api::{AckRule, VolumeView};
+use tonic::Status;
+
+use crate::Outcome;
+
+/// What sidecars of Kubernetes add for drivers that want to know.
+const FROM_SIDECARS: &str = "csi.storage.k8s.io/";
+
+/// The parameters of a StorageClass.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Parameters {
+    /// `class`: the storage class of Azekura.
+    pub(crate) class: Option<String>,
+    /// `copies`: copies of every block.
+    pub(crate) copies: Option<u32>,
+    /// `ackRule`: when a write is acknowledged.
+    pub(crate) ack_rule: Option<AckRule>,
+    /// `encrypt`: with a key of its own.
+    pub(crate) encrypt: bool,
+}
+
+fn bad(name: &str, value: &str, words: &str) -> Status {
+    Status::invalid_argument(format!("the StorageClass's parameter {name} is '{value}': {words}"))
+}
+
+impl Parameters {
+    /// Reads them; one that is not known is refused, so that nobody waits for what it promises.
+    pub(crate) fn read(given: &HashMap<String, String>) -> Outcome<Parameters> {
+        let mut parameters = Parameters::default();
+        for (name, value) in given {
+            match name.as_str() {
+                "class" => parameters.class = Some(value.clone()),
+                "copies" => {
+                    let copies = value.parse().ok().filter(|copies| *copies > 0);
+                    parameters.copies = Some(copies.ok_or_else(|| bad(name, value, "it is a number from 1 on"))?);
+                }
+                "ackRule" => {
+                    parameters.ack_rule = Some(match value.as_str() {
+                        "all" => AckRule::All,
+                        "majority" => AckRule::Majority,
+                        "each-site" => AckRule::EachSite,
+                        _ => return Err(bad(name, value, "it is one of all, majority, each-site")),
+                    });
+                }
+                "encrypt" => {
+                    parameters.encrypt = match value.as_str() {
+                        "true" => true,
+                        "false" => false,
+                        _ => return Err(bad(name, value, "it is true or false")),
+                    };
+                }
+                name if name.starts_with(FROM_SIDECARS) => {}
+                _ => {
+                    let reason = format!(
+                        "the StorageClass has a parameter '{name}' that this driver does not know: it knows class, \
+                         copies, ackRule, encrypt"
+                    );
+                    return Err(Status::invalid_argument(reason));
+                }
+            }
+        }
+        Ok(parameters)
+    }
+
+    /// Where a volume is not what they say.
+    pub(crate) fn odds(&self, volume: &VolumeView) -> Option<String> {
+        let VolumeView { class, copies, ack_rule, encrypted, .. } = volume;
+        if let Some(wanted) = self.class.as_ref().filter(|wanted| *wanted != class) {
+            return Some(format!("its class is '{class}', not '{wanted}'"));
+        }
+        if let Some(wanted) = self.copies.filter(|wanted| wanted != copies) {
+            return Some(format!("it has {copies} copies, not {wanted}"));
+        }
+        if let Some(wanted) = self.ack_rule.filter(|wanted| wanted != ack_rule) {
+            return Some(format!("its writes are acknowledged by the rule {ack_rule}, not {wanted}"));
+        }
+        (self.encrypt && !encrypted).then(|| "it is not encrypted".to_owned())
+    }
+}
+
+/// Parameters of what has none.
+pub(crate) fn none(what: &str, given: &HashMap<String, String>) -> Outcome<()> {
+    match given.keys().filter(|name| !name.starts_with(FROM_SIDECARS)).min() {
+        None => Ok(()),
+        Some(name) => {
+            let reason = format!("{what} has a parameter '{name}' that this driver does not know: it knows none");
+            Err(Status::invalid_argument(reason))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(given: &[(&str, &str)]) -> Outcome<Parameters> {
+        Parameters::read(&given.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+    }
+
+    #[test]
+    fn known_ones_are_read() {
+        let given = [("class", "c"), ("copies", "3"), ("ackRule", "each-site"), ("encrypt", "true")];
+        let expected =
+            Parameters { class: Some("c".into()), copies: Some(3), ack_rule: Some(AckRule::EachSite), encrypt: true };
+        assert_eq!(read(&given).unwrap(), expected);
+        assert_eq!(read(&[("csi.storage.k8s.io/pvc/name", "x")]).unwrap(), Parameters::default());
+    }
+
+    #[test]
+    fn others_are_refused_by_name() {
+        for (name, value) in [("Class", "c"), ("copies", "0"), ("copies", "x"), ("ackRule", "any"), ("encrypt", "yes")]
+        {
+            let status = read(&[(name, value)]).unwrap_err();
+            assert_eq!(status.code(), tonic::Code::InvalidArgument);
+            assert!(status.message().contains(name), "{}", status.message());
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Volumes that are given back, since nobody here uses them any more.
+
+use super::Frontend;
+use crate::effect::Effect;
+use azekura_gateway::Unsettled;
+use std::sync::Arc;
+
+impl<K: Copy + Ord> Frontend<K> {
+    /// What the gateways of the process have given up: before the first client.
+    pub fn share(&mut self, unsettled: Arc<Unsettled>) {
+        self.unsettled = unsettled;
+    }
+
+    /// Gives a volume back that nobody uses. Not while something that was given up may still be applied: who has the
+    /// volume next does not wait for that (0018).
+    pub(super) fn leave_if_unused(&mut self, name: &str) {
+        if self.attaching.unused(name).is_some_and(|id| self.unsettled.has(id)) {
+            self.unsettled_unused.insert(name.to_owned());
+            return;
+        }
+        if let Some(attachment) = self.attaching.leave(name) {
+            self.effects.push_back(Effect::GiveBack(name.to_owned(), attachment));
+        }
+    }
+
+    /// Looks again at volumes of which something was unsettled.
+    pub(super) fn leave_unsettled(&mut self) {
+        if !self.unsettled_unused.is_empty() {
+            std::mem::take(&mut self.unsettled_unused).iter().for_each(|name| self.leave_if_unused(name));
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The audit: a record goes along with each change that somebody asks for (docs/formats/audit.md).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use azekura_model::{AUDIT_PREFIX, AUDIT_RECORDS_MAX, AuditRecord, EtcdError, MetaError, Txn, audit_key};
+use tokio::time::Instant;
+
+use super::{MetaClient, OPERATION_TIMEOUT};
+use crate::etcd::TxnResponse;
+
+/// Records are counted with the first of a process, and after so many.
+const TRIM_EVERY: u64 = 100;
+
+/// What somebody has asked for: its record is written with whatever that changes.
+#[derive(Clone, Debug)]
+pub struct Deed(Arc<DeedState>);
+
+#[derive(Debug)]
+struct DeedState {
+    key: String,
+    record: AuditRecord,
+    /// The revision of its last change; 0 before the first.
+    revision: AtomicI64,
+}
+
+impl Deed {
+    /// Its record.
+    #[must_use]
+    pub fn record(&self) -> &AuditRecord {
+        &self.0.record
+    }
+
+    /// The revision of the last change that it has made, as far as that is known.
+    #[must_use]
+    pub fn revision(&self) -> Option<i64> {
+        Some(self.0.revision.load(Ordering::Relaxed)).filter(|revision| *revision > 0)
+    }
+}
+
+/// A record that was found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Audited {
+    /// What stands behind [`AUDIT_PREFIX`] in its key.
+    pub name: String,
+    /// The record.
+    pub record: AuditRecord,
+    /// The revision of the change.
+    pub revision: i64,
+}
+
+impl MetaClient {
+    /// This client on somebody's behalf: each of its changes brings this record along, under the same key.
+    #[must_use]
+    pub fn run_as(&self, record: AuditRecord) -> (MetaClient, Deed) {
+        let random = getrandom::u64().unwrap_or_default();
+        let (key, revision) = (audit_key(&record.at, random), AtomicI64::new(0));
+        let deed = Deed(Arc::new(DeedState { key, record, revision }));
+        (MetaClient { inner: Arc::clone(&self.inner), deed: Some(deed.clone()) }, deed)
+    }
+
+    /// Executes a change once, with the record of whoever has asked for it.
+    pub(super) async fn change(&self, txn: Txn) -> Result<TxnResponse, EtcdError> {
+        let Some(Deed(deed)) = self.deed.as_ref().filter(|_| !txn.writes().is_empty()) else {
+            return self.inner.etcd.txn(txn.into()).await;
+        };
+        let answer = self.inner.etcd.txn(txn.put(&deed.key, &deed.record).into()).await?;
+        if answer.succeeded {
+            let revision = answer.header.as_ref().map_or(0, |header| header.revision);
+            let first = deed.revision.swap(revision, Ordering::Relaxed) == 0;
+            if first && self.inner.audited.fetch_add(1, Ordering::Relaxed).is_multiple_of(TRIM_EVERY) {
+                let client = self.clone();
+                // If that fails, the next count makes up for it.
+                tokio::spawn(async move { drop(client.trim_audit(AUDIT_RECORDS_MAX).await) });
+            }
+        }
+        Ok(answer)
+    }
+
+    /// Deletes the oldest records, so that `most` stay. Several nodes may do so at once: each deletes what is older
+    /// than the newest that it has counted.
+    pub(super) async fn trim_audit(&self, most: usize) -> Result<(), MetaError> {
+        let deadline = Instant::now() + OPERATION_TIMEOUT;
+        let excess = self.inner.etcd.count(AUDIT_PREFIX, deadline).await?.saturating_sub(most);
+        if excess > 0 {
+            // Of those that were counted, `most` are not older than this one.
+            if let Some(first) = self.inner.etcd.key_at(AUDIT_PREFIX, excess, deadline).await? {
+                self.inner.etcd.delete_range(AUDIT_PREFIX, &first).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// At most `limit` records whose keys stand behind `after` (a time, or a record's name), the oldest first. Those
+    /// that can't be read are left out; the second value says where the next page begins, if there may be one.
+    pub async fn audit(&self, after: &str, limit: usize) -> Result<(Vec<Audited>, Option<String>), MetaError> {
+        // The first name that is greater.
+        let start = format!("{AUDIT_PREFIX}{after}\0");
+        let end = AUDIT_PREFIX.trim_end_matches('/').to_owned() + "0";
+        let found = self.inner.etcd.range_page(&start, &end, limit, Instant::now() + OPERATION_TIMEOUT).await?;
+        let name = |key: &[u8]| String::from_utf8_lossy(key.get(AUDIT_PREFIX.len()..).unwrap_or_default()).into_owned();
+        let next = found.last().filter(|_| found.len() >= limit).map(|kv| name(&kv.key));
+        let read = found.iter().filter_map(|kv| {
+            let record = serde_json::from_slice(&kv.value).ok()?;
+            Some(Audited { name: name(&kv.key), record, revision: kv.mod_revision })
+        });
+        Ok((read.collect(), next))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::Txn as Sent;
+    use crate::cluster::SettingsChange;
+    use crate::server::EmbeddedServer;
+    use azekura_model::{AuditProof, Role, Unknown, audit_time};
+
+    fn record(seconds: u64) -> AuditRecord {
+        AuditRecord {
+            at: audit_time(seconds, 0),
+            who: "ann".to_owned(),
+            proof: AuditProof::Token,
+            grant: None,
+            role: Role::Admin,
+            from: "10.0.0.9".to_owned(),
+            node: "n1".to_owned(),
+            operation: "SettingsChange".to_owned(),
+            method: "POST".to_owned(),
+            path: "/v1/settings".to_owned(),
+            details: serde_json::Value::Null,
+            unknown: Unknown::default(),
+        }
+    }
+
+    async fn start(folder: &tempfile::TempDir) -> (EmbeddedServer, MetaClient) {
+        let database = folder.path().join("config.redb");
+        let server = EmbeddedServer::start(&database, "127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let meta = MetaClient::connect(vec![format!("http://{}", server.address())]).await.unwrap();
+        (server, meta)
+    }
+
+    fn moves(number: u32) -> SettingsChange {
+        SettingsChange { moves_at_once: Some(number), ..SettingsChange::default() }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_change_has_its_record_and_what_is_refused_has_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_server, meta) = start(&folder).await;
+        let (client, deed) = meta.run_as(record(1));
+        client.change_settings(moves(0)).await.unwrap_err();
+        assert_eq!((deed.revision(), meta.audit("", 9).await.unwrap()), (None, (vec![], None)));
+        client.change_settings(moves(3)).await.unwrap();
+        let (found, next) = meta.audit("", 9).await.unwrap();
+        let settings = meta.model_at(deed.revision().unwrap()).await.unwrap().settings.clone().unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!((&found[0].record, found[0].revision, next), (&record(1), settings.mod_revision, None));
+        assert_eq!(deed.revision(), Some(settings.mod_revision), "it was written by the change itself");
+        // Of several changes of one request, the last one counts; nothing that is done already is one.
+        client.change_settings(moves(4)).await.unwrap();
+        client.change_settings(moves(4)).await.unwrap();
+        let (again, _) = meta.audit("", 9).await.unwrap();
+        assert_eq!((again.len(), again[0].revision), (1, deed.revision().unwrap()));
+        assert!(again[0].revision > found[0].revision);
+        meta.change_settings(moves(5)).await.unwrap();
+        assert_eq!(meta.audit("", 9).await.unwrap().0, again, "what nodes do by themselves is nobody's deed");
+        assert!(meta.model().keys.keys().all(|key| !key.contains("audit")), "nodes do not keep it");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_oldest_go_and_pages_have_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_server, meta) = start(&folder).await;
+        let all = AUDIT_RECORDS_MAX + 250;
+        for part in (0..all as u64).collect::<Vec<_>>().chunks(120) {
+            let put = |sent: Sent, second: &u64| {
+                sent.put(&audit_key(&audit_time(*second, 0), 7), azekura_model::encode(&record(*second)))
+            };
+            meta.inner.etcd.txn(part.iter().fold(Sent::new(), put)).await.unwrap();
+        }
+        // The first change of this process counts.
+        let (client, _) = meta.run_as(record(all as u64));
+        client.change_settings(moves(3)).await.unwrap();
+        let deadline = Instant::now() + OPERATION_TIMEOUT;
+        while meta.inner.etcd.count(AUDIT_PREFIX, deadline).await.unwrap() != AUDIT_RECORDS_MAX {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        let (mut found, mut after) = (Vec::new(), String::new());
+        loop {
+            let (page, next) = meta.audit(&after, 999).await.unwrap();
+            found.extend(page.into_iter().map(|audited| audited.record.at));
+            match next {
+                Some(next) => after = next,
+                None => break,
+            }
+        }
+        let kept: Vec<String> = (251..=all as u64).map(|second| audit_time(second, 0)).collect();
+        assert_eq!(found, kept);
+        let (page, _) = meta.audit(&audit_time(all as u64 - 1, 0), 9).await.unwrap();
+        assert_eq!(page.len(), 2, "from a time on");
+        meta.trim_audit(AUDIT_RECORDS_MAX).await.unwrap();
+        assert_eq!(meta.inner.etcd.count(AUDIT_PREFIX, deadline).await.unwrap(), AUDIT_RECORDS_MAX);
+    }
+}
