@@ -8,6 +8,7 @@ use common::{Rig, bytes_of, epoch, filled, sequence, tiny};
 
 #[path = "../../tests/common/mod.rs"]
 mod common;
+mod moved;
 
 const PG: PgId = PgId(1);
 const LAYER: LayerId = LayerId(10);
@@ -20,9 +21,13 @@ fn key() -> LeafKey {
 }
 
 fn address(rig: &mut Rig) -> u32 {
+    address_of(rig, BLOCK)
+}
+
+fn address_of(rig: &mut Rig, block: BlockIndex) -> u32 {
     rig.settle_map();
     let (_, _, map, _) = rig.store.parts().0.parts();
-    map.leaf_in_memory(key()).expect("the leaf is in memory").entries[usize::from(BLOCK.0)].address
+    map.leaf_in_memory(key()).expect("the leaf is in memory").entries[usize::from(block.0)].address
 }
 
 fn write_block(rig: &mut Rig, value: u64) {
@@ -75,22 +80,23 @@ fn with_a_move_that_waits() -> (Rig, u32) {
     seal_segment(&mut rig);
     rig.settle();
     write_block(&mut rig, 1);
-    let from = address(&mut rig);
-    let segment = cx(&mut rig).segments().segment_of(from);
     seal_segment(&mut rig);
     rig.settle();
-    let bytes = rig.disk.read(Segments::offset(from), BLOCK_SIZE);
-    let checksums: Checksums = azekura_base::block_checksums(&bytes).collect();
-    let read = VictimRead {
-        victim: VictimId::default(),
-        segment,
-        address: from,
-        runs: vec![(key(), BLOCK, from, checksums, None)],
-    };
-    has_read(&mut rig, &read, &bytes);
+    let from = queue_move(&mut rig, BLOCK);
     rig.settle();
     assert_eq!(cleaner(&mut rig).mover.queued_blocks(), 1, "there is no credit to move it");
     (rig, from)
+}
+
+/// The cleaner has read a block, and waits to move it. Gives the block's address.
+fn queue_move(rig: &mut Rig, block: BlockIndex) -> u32 {
+    let from = address_of(rig, block);
+    let segment = cx(rig).segments().segment_of(from);
+    let bytes = rig.disk.read(Segments::offset(from), BLOCK_SIZE);
+    let checksums: Checksums = azekura_base::block_checksums(&bytes).collect();
+    let runs = vec![(key(), block, from, checksums, None)];
+    has_read(rig, &VictimRead { victim: VictimId::default(), segment, address: from, runs }, &bytes);
+    from
 }
 
 #[test]

@@ -1,0 +1,156 @@
+//! Moves into segments of their own, at moments that a history seldom meets.
+
+use super::*;
+use crate::segments::Segment;
+use azekura_store::{Done, Inspector, IoId};
+
+/// A write that is on its way.
+type Held = (IoId, u64, Vec<u8>);
+
+/// What is to be written, and stays on its way until it [`lands`].
+fn held(rig: &mut Rig) -> Held {
+    rig.store.pump();
+    rig.take_effects();
+    assert_eq!(rig.disk.waiting.len(), 1, "there is one write to be done");
+    rig.disk.waiting.remove(0)
+}
+
+fn lands(rig: &mut Rig, (io, offset, bytes): Held) {
+    rig.disk.write(offset, &bytes);
+    rig.store.done(io, Done::Written(Ok(())));
+    rig.store.pump();
+    rig.take_effects();
+}
+
+/// The move that waits is on its way. Gives the write, and the segment to which it goes.
+fn with_a_move_on_its_way(rig: &mut Rig) -> (Held, u32) {
+    cleaner(rig).pace.grant(100.0);
+    let held = held(rig);
+    let segment = segment_at(rig, (held.1 / BLOCK_SIZE as u64) as u32);
+    assert!(segment_of(rig, segment).apart);
+    (held, segment)
+}
+
+/// A batch of clients' records is on its way.
+fn with_a_batch_on_its_way(rig: &mut Rig) -> Held {
+    let write = rig.next_write(2, LAYER.0, CHUNK + 7, 0, filled(9, 1), 1);
+    rig.store.append(1, write);
+    held(rig)
+}
+
+fn segment_at(rig: &mut Rig, address: u32) -> u32 {
+    cx(rig).segments().segment_of(address)
+}
+
+fn segment_of(rig: &mut Rig, segment: u32) -> Segment {
+    *cx(rig).segments().get(segment)
+}
+
+/// The segment of moved blocks that is open is full.
+fn close(rig: &mut Rig) {
+    let (cx, _, _, cleaner) = rig.store.parts().0.parts();
+    cleaner.apart.close(cx);
+}
+
+/// The log goes on in the next segment.
+fn next_segment(rig: &mut Rig) {
+    assert!(seal_segment(rig));
+    rig.settle();
+}
+
+/// The segment that the block is moved out of is given to somebody else.
+#[test]
+fn a_move_on_its_way_out_of_a_segment_that_becomes_free_is_dropped() {
+    let (mut rig, from) = with_a_move_that_waits();
+    let (moves, _) = with_a_move_on_its_way(&mut rig);
+    write_block(&mut rig, 2);
+    rig.checkpoint();
+    let segment = segment_at(&mut rig, from);
+    assert_eq!(segment_of(&mut rig, segment).state, State::Free);
+    roll_to(&mut rig, segment);
+    write_block(&mut rig, 3);
+    assert_eq!(address(&mut rig), from, "the same place as at first");
+    lands(&mut rig, moves);
+    rig.settle();
+    let read = rig.read(PG.0, LAYER.0, CHUNK, BLOCK.0, 1);
+    assert_eq!(read.as_deref(), Ok(&bytes_of(&filled(3, 1), 1)[..]));
+    assert_eq!(address(&mut rig), from);
+    rig.check_accounts();
+}
+
+/// The same when the blocks are durable where they were moved to, and the log has not said so yet.
+#[test]
+fn a_record_of_a_move_out_of_a_segment_that_becomes_free_is_dropped() {
+    let (mut rig, from) = with_a_move_that_waits();
+    let (moves, to) = with_a_move_on_its_way(&mut rig);
+    write_block(&mut rig, 2);
+    let batch = with_a_batch_on_its_way(&mut rig);
+    lands(&mut rig, moves);
+    assert_eq!((cleaner(&mut rig).placed().len(), segment_of(&mut rig, to).pins), (1, 1));
+    rig.checkpoint();
+    let segment = segment_at(&mut rig, from);
+    assert_eq!(segment_of(&mut rig, segment).state, State::Free);
+    assert_eq!((cleaner(&mut rig).placed().len(), segment_of(&mut rig, to).pins), (0, 0));
+    lands(&mut rig, batch);
+    rig.settle();
+    rig.check_accounts();
+}
+
+/// Records that say where blocks were moved to.
+fn records_of_moves(rig: &Rig) -> usize {
+    let device = Inspector::open(&rig.disk).expect("it is formatted");
+    let segments = device.segments().map(|info| info.expect("it can be read"));
+    let batches = segments.flat_map(|info| info.batches);
+    batches.flat_map(|batch| batch.records).filter(|record| record.kind == "moved").count()
+}
+
+/// A replay would not know who inherits the blocks of a layer that is named behind its end.
+#[test]
+fn no_record_says_that_blocks_of_a_layer_were_moved_that_has_ended() {
+    let (mut rig, _) = with_a_move_that_waits();
+    let (moves, to) = with_a_move_on_its_way(&mut rig);
+    rig.store.drop_layer(7, LAYER);
+    rig.settle();
+    lands(&mut rig, moves);
+    rig.settle();
+    assert_eq!((records_of_moves(&rig), segment_of(&mut rig, to).pins), (0, 0));
+    rig.check_accounts();
+}
+
+/// The same when the blocks are durable where they were moved to, and the log has not said so yet.
+#[test]
+fn a_record_of_a_layers_move_that_waits_is_dropped_when_the_layer_ends() {
+    let (mut rig, _) = with_a_move_that_waits();
+    let (moves, to) = with_a_move_on_its_way(&mut rig);
+    rig.store.drop_layer(7, LAYER);
+    let end = held(&mut rig);
+    let batch = with_a_batch_on_its_way(&mut rig);
+    lands(&mut rig, moves);
+    lands(&mut rig, end);
+    assert_eq!(cleaner(&mut rig).placed().len(), 1, "the saved map is asked for leaves of the layer");
+    rig.settle();
+    lands(&mut rig, batch);
+    rig.settle();
+    assert_eq!((records_of_moves(&rig), segment_of(&mut rig, to).pins), (0, 0));
+    rig.check_accounts();
+}
+
+/// The write may land at any time: whoever has the segment then would lose blocks.
+#[test]
+fn a_move_that_is_dropped_keeps_its_segment_until_its_write_has_landed() {
+    let (mut rig, from) = with_a_move_that_waits();
+    let (moves, to) = with_a_move_on_its_way(&mut rig);
+    close(&mut rig);
+    write_block(&mut rig, 2);
+    rig.checkpoint();
+    let segment = segment_at(&mut rig, from);
+    let (cx_, _, _, cleaner_) = rig.store.parts().0.parts();
+    assert!(!cleaner_.has_move_from(cx_, segment), "it is dropped");
+    next_segment(&mut rig);
+    rig.checkpoint();
+    assert_ne!(segment_of(&mut rig, to).state, State::Free);
+    lands(&mut rig, moves);
+    rig.checkpoint();
+    assert_eq!(segment_of(&mut rig, to).state, State::Free);
+    rig.check_accounts();
+}
