@@ -154,3 +154,31 @@ fn a_move_that_is_dropped_keeps_its_segment_until_its_write_has_landed() {
     assert_eq!(segment_of(&mut rig, to).state, State::Free);
     rig.check_accounts();
 }
+
+/// A segment of moved blocks has the generation in which the log went on, and comes before the log's own.
+#[test]
+fn the_end_of_the_log_is_looked_for_beside_segments_of_moved_blocks() {
+    let (mut rig, _) = with_a_move_that_waits();
+    rig.checkpoint();
+    rig.write(PG.0, LAYER.0, CHUNK + 1, 0, filled(4, 1), 1);
+    let damaged = cx(&mut rig).log().open_segment().0.segment;
+    assert!(seal_segment(&mut rig));
+    let summary = held(&mut rig);
+    let (moves, to) = with_a_move_on_its_way(&mut rig);
+    let head = cx(&mut rig).log().open_segment().0;
+    assert_eq!(segment_of(&mut rig, to).generation, head.generation);
+    assert!(to < head.segment, "it is looked at first");
+    // The summary is not known to be durable to the checkpoint, which knows of both segments.
+    rig.store.begin_checkpoint(|_| None);
+    rig.take_effects();
+    rig.finish_map(0);
+    lands(&mut rig, summary);
+    lands(&mut rig, moves);
+    rig.settle();
+    write_block(&mut rig, 5);
+    let (mut disk, map) = rig.crash(|_, _| false);
+    let footer = (crate::options::SUPERBLOCK_AREA_BLOCKS + (damaged + 1) * tiny().segment_blocks) as usize * BLOCK_SIZE;
+    disk.image[footer - 1] ^= 1;
+    let error = Rig::open(&tiny(), disk, map).err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(error.contains(&format!("the log went on in segment {}", head.segment)), "{error}");
+}
