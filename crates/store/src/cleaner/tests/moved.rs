@@ -1,8 +1,10 @@
 //! Moves into segments of their own, at moments that a history seldom meets.
 
 use super::*;
+use crate::cleaner::headers::Headers;
+use crate::log::format::{Batch, BatchHeader};
 use crate::segments::Segment;
-use azekura_store::{Done, Inspector, IoId};
+use azekura_store::{Done, Initialisation, Inspector, IoId, MapDamage};
 
 /// A write that is on its way.
 type Held = (IoId, u64, Vec<u8>);
@@ -181,4 +183,140 @@ fn the_end_of_the_log_is_looked_for_beside_segments_of_moved_blocks() {
     disk.image[footer - 1] ^= 1;
     let error = Rig::open(&tiny(), disk, map).err().map(|error| error.to_string()).unwrap_or_default();
     assert!(error.contains(&format!("the log went on in segment {}", head.segment)), "{error}");
+}
+
+/// A header that is on its way can't be read yet: the segment would be left alone for long.
+#[test]
+fn a_segment_to_which_blocks_are_being_moved_is_no_victim() {
+    let mut rig = with_blocks_to_move(Rig::format(&tiny()));
+    queue_move(&mut rig, BLOCK);
+    cleaner(&mut rig).pace.grant(100.0);
+    rig.settle();
+    queue_move(&mut rig, OTHER);
+    let (moves, to) = with_a_move_on_its_way(&mut rig);
+    close(&mut rig);
+    assert_eq!((segment_of(&mut rig, to).live, segment_of(&mut rig, to).pins), (1, 1));
+    assert_ne!(best_victim(&mut rig), Some(to));
+    lands(&mut rig, moves);
+    rig.settle();
+    assert_eq!(best_victim(&mut rig), Some(to));
+}
+
+/// Another block of the chunk, in another header than [`BLOCK`] once both were moved.
+const OTHER: BlockIndex = BlockIndex(20);
+
+/// Two blocks in a segment of the log that is sealed.
+fn with_blocks_to_move(mut rig: Rig) -> Rig {
+    rig.store.start_epoch(1, PG, epoch(rig.store.group(PG).epoch.0 + 1), rig.store.group(PG).committed);
+    rig.settle();
+    next_segment(&mut rig);
+    write_block(&mut rig, 1);
+    rig.write(PG.0, LAYER.0, CHUNK, OTHER.0, filled(2, 1), 1);
+    next_segment(&mut rig);
+    rig
+}
+
+/// The same, and both were moved to a segment which is full. Gives the segment, and where in it the headers are.
+fn with_moved_blocks(rig: Rig) -> (Rig, u32, [u32; 2]) {
+    let mut rig = with_blocks_to_move(rig);
+    for block in [BLOCK, OTHER] {
+        queue_move(&mut rig, block);
+        cleaner(&mut rig).pace.grant(100.0);
+        rig.settle();
+    }
+    let at = [BLOCK, OTHER].map(|block| address_of(&mut rig, block));
+    let segment = segment_at(&mut rig, at[0]);
+    let headers = at.map(|address| address - 1 - cx(&mut rig).segments().address(segment, 0));
+    assert!(segment_of(&mut rig, segment).apart && headers == [0, 2], "{segment} {headers:?}");
+    close(&mut rig);
+    (rig, segment, headers)
+}
+
+/// A device with a block that no leaf reaches any more, because the leaf is damaged: a segment counts it as live.
+fn with_a_ghost() -> Rig {
+    let (layer, chunk) = (LayerId(LAYER.0 + 1), CHUNK + 1);
+    let mut rig = Rig::format(&tiny());
+    rig.write(PG.0, layer.0, chunk, 0, filled(9, 1), 1);
+    rig.checkpoint();
+    let (disk, mut map) = rig.crash(|_, _| true);
+    assert!(map.damage(layer, ChunkIndex(chunk), MapDamage::Leaf));
+    let mut rig = Rig::open(&tiny(), disk, map).expect("it opens");
+    assert!(rig.read(PG.0, layer.0, chunk, 0, 1).is_err());
+    rig
+}
+
+/// A block behind a damaged header looks like one that no leaf has. It must not be taken for one.
+#[test]
+fn a_block_behind_a_damaged_header_stays_live() {
+    for is_restarted in [false, true] {
+        let (mut rig, segment, headers) = with_moved_blocks(with_a_ghost());
+        // What the whole header tells of is not live.
+        write_block(&mut rig, 3);
+        rig.checkpoint();
+        let header = Segments::offset(cx(&mut rig).segments().address(segment, headers[1])) as usize;
+        rig.disk.image[header + 200] ^= 1;
+        if is_restarted {
+            let (disk, map) = rig.crash(|_, _| false);
+            rig = Rig::open(&tiny(), disk, map).expect("it opens");
+        }
+        assert_eq!((segment_of(&mut rig, segment).live, cx(&mut rig).segments().ghosts()), (1, 1));
+        let generation = segment_of(&mut rig, segment).generation;
+        let (cx_, _, _, cleaner_) = rig.store.parts().0.parts();
+        cleaner_.begin(segment, generation, true);
+        cleaner_.read_headers(cx_);
+        rig.settle();
+        assert!(cleaner(&mut rig).victim.is_none(), "all that can be read of it has been");
+        assert_eq!(segment_of(&mut rig, segment).live, 1, "restarted: {is_restarted}");
+        let read = rig.read(PG.0, LAYER.0, CHUNK, OTHER.0, 1);
+        assert_eq!(read.as_deref(), Ok(&bytes_of(&filled(2, 1), 1)[..]));
+        rig.check_accounts();
+    }
+}
+
+/// What is left of an earlier use of the segment, or of a life that a crash has ended, is not part of it.
+#[test]
+fn a_walk_of_headers_ends_where_the_next_one_does_not_follow() {
+    let (mut rig, segment, headers) = with_moved_blocks(Rig::format(&tiny()));
+    let [first, second] = headers.map(|block| {
+        let offset = Segments::offset(cx(&mut rig).segments().address(segment, block));
+        rig.disk.read(offset, BLOCK_SIZE)
+    });
+    let (identity, options) = (*cx(&mut rig).identity(), tiny());
+    let found = |second: &Bytes| {
+        let mut walk = Headers::new(None);
+        while let Some((block, _)) = walk.next(&options) {
+            let bytes = [(headers[0], &first), (headers[1], second)].into_iter().find(|(at, _)| *at == block);
+            let nothing = Bytes::from(vec![0; BLOCK_SIZE]);
+            walk.read(&identity, &options, (segment, block), bytes.map_or(&nothing, |(_, bytes)| bytes));
+        }
+        walk.take().flatten().map_or(0, |contents| contents.len())
+    };
+    assert_eq!(found(&second), 2);
+    let changes: [fn(&mut BatchHeader); 4] = [
+        |header| header.previous ^= 1,
+        |header| header.incarnation -= 1,
+        |header| header.generation -= 1,
+        |header| header.sequence += 1,
+    ];
+    for change in changes {
+        let Batch { mut header, entries, .. } = Batch::decode(&second, &identity).expect("it was written");
+        change(&mut header);
+        assert_eq!(found(&header.encode(entries)), 1, "{header:?}");
+    }
+}
+
+/// The last segments are for clients, and for moves into the log: so the device holds what it promises.
+#[test]
+fn six_free_segments_are_left_to_the_log() {
+    for (free, apart) in [(6, 0), (7, 1)] {
+        let (mut rig, _) = with_a_move_that_waits();
+        let used = tiny().segments - cx(&mut rig).segments().free();
+        rig.store.segments_ready(used + free, Initialisation::Halted);
+        assert_eq!(cx(&mut rig).segments().free(), free);
+        cleaner(&mut rig).pace.grant(100.0);
+        let moves = held(&mut rig);
+        lands(&mut rig, moves);
+        let statistics = rig.store.statistics();
+        assert_eq!((statistics.moved_blocks, statistics.moved_apart_blocks), (1, apart), "{free} are free");
+    }
 }
