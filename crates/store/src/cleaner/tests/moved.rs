@@ -320,3 +320,39 @@ fn six_free_segments_are_left_to_the_log() {
         assert_eq!((statistics.moved_blocks, statistics.moved_apart_blocks), (1, apart), "{free} are free");
     }
 }
+
+/// A replay reads the record as long as it begins no later: the blocks must not be somebody else's then.
+#[test]
+fn a_segment_of_moved_blocks_is_not_free_while_a_replay_reads_their_record() {
+    for is_restarted in [false, true] {
+        let (mut rig, _) = with_a_move_that_waits();
+        let (moves, to) = with_a_move_on_its_way(&mut rig);
+        close(&mut rig);
+        rig.checkpoint();
+        // The log goes on, so the record comes later than the segment was opened.
+        next_segment(&mut rig);
+        next_segment(&mut rig);
+        lands(&mut rig, moves);
+        rig.settle();
+        if is_restarted {
+            let (disk, map) = rig.crash(|_, _| false);
+            rig = Rig::open(&tiny(), disk, map).expect("it opens");
+        }
+        let record = cx(&mut rig).log().open_segment().0;
+        assert_eq!((records_of_moves(&rig), segment_of(&mut rig, to).live), (1, 1));
+        write_block(&mut rig, 2);
+        cx(&mut rig).segments_mut().hold(record.segment);
+        let go_on = |rig: &mut Rig| {
+            next_segment(rig);
+            rig.checkpoint();
+            rig.checkpoint();
+        };
+        go_on(&mut rig);
+        assert_eq!(cx(&mut rig).segments().chain()[0], record, "replay begins with the record");
+        assert_eq!(segment_of(&mut rig, to).state, State::Sealed, "restarted: {is_restarted}");
+        cx(&mut rig).segments_mut().release(record.segment);
+        go_on(&mut rig);
+        assert_eq!(segment_of(&mut rig, to).state, State::Free);
+        rig.check_accounts();
+    }
+}
