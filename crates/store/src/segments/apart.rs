@@ -21,14 +21,17 @@ impl Segments {
         if self.chain.iter().any(|link| link.segment == segment) {
             return false;
         }
-        if entry.state == State::Free && segment < self.ready {
+        let was_free = entry.state == State::Free;
+        if was_free && segment < self.ready {
             self.free -= 1;
         }
         self.unclassify(segment);
         let entry = self.get_mut(segment);
-        entry.state = State::Sealed;
-        entry.generation = entry.generation.max(generation);
-        entry.apart = true;
+        // What a free segment had before may be a generation that a crash took back, behind the end of the log.
+        if was_free || entry.generation < generation {
+            entry.generation = generation;
+        }
+        (entry.state, entry.apart) = (State::Sealed, true);
         self.changed.insert(segment);
         self.classify(segment, None);
         true

@@ -29,3 +29,13 @@ fn a_replayed_record_keeps_its_segment_as_long() {
     assert!(segments.adopt(3, 5) && segments.adopt(3, 8));
     assert!(!frees(&mut segments, 6) && !frees(&mut segments, 8) && frees(&mut segments, 9));
 }
+
+/// A crash took back what the segment was opened for last.
+#[test]
+fn a_replayed_record_does_not_leave_its_segment_behind_the_end_of_the_log() {
+    let options = Options { segments: 16, segment_blocks: 64, ..Options::default() };
+    let row = SegmentRow { generation: 9, live: 0, used: false };
+    let mut segments = Segments::new(&options, &[(3, row)], &[]);
+    assert!(segments.adopt(3, 5));
+    assert_eq!(segments.get(3).generation, 5);
+}

@@ -356,3 +356,33 @@ fn a_segment_of_moved_blocks_is_not_free_while_a_replay_reads_their_record() {
         rig.check_accounts();
     }
 }
+
+/// A crash takes the log's last segment back, and the segment that was opened for moved blocks is opened once more, in
+/// a generation before its first.
+#[test]
+fn a_segment_of_moved_blocks_may_be_opened_again_in_an_earlier_generation() {
+    let (mut rig, _) = with_a_move_that_waits();
+    rig.checkpoint();
+    assert!(seal_segment(&mut rig));
+    let _summary = held(&mut rig);
+    let (_, first) = with_a_move_on_its_way(&mut rig);
+    rig.store.begin_checkpoint(|_| None);
+    rig.take_effects();
+    rig.finish_map(0);
+    let generation = segment_of(&mut rig, first).generation;
+    for is_moved in [false, true] {
+        let (disk, map) = rig.crash(|_, _| false);
+        rig = Rig::open(&tiny(), disk, map).expect("it opens");
+        let read = rig.read(PG.0, LAYER.0, CHUNK, BLOCK.0, 1);
+        assert_eq!(read.as_deref(), Ok(&bytes_of(&filled(1, 1), 1)[..]));
+        rig.check_accounts();
+        if !is_moved {
+            queue_move(&mut rig, BLOCK);
+            let (moves, again) = with_a_move_on_its_way(&mut rig);
+            assert!(again == first && segment_of(&mut rig, again).generation < generation);
+            lands(&mut rig, moves);
+            rig.settle();
+            assert_eq!(records_of_moves(&rig), 1);
+        }
+    }
+}
