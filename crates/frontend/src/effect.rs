@@ -33,6 +33,8 @@ pub enum Effect<K> {
     /// Read the configuration, because clients ask for exports that are not known here;
     /// [`crate::Frontend::configuration_read`] answers.
     ReadConfiguration,
+    /// The client that has asked for the request of this token, which was submitted, is gone.
+    Orphaned(u64),
     /// A request of [`crate::Frontend::submit`] has ended.
     Answered(u64, Outcome),
     /// Something that people should know.

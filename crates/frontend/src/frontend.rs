@@ -193,12 +193,13 @@ impl<K: Copy + Ord> Frontend<K> {
     pub fn gone(&mut self, conn: K) {
         let number = self.members.number(conn);
         let mut left = 0;
-        for owner in self.running.values_mut() {
+        for (token, owner) in self.running.iter_mut() {
             if let Owner::Client { waits, member, .. } = owner
                 && waits.take_if(|(owner, ..)| *owner == conn).is_some()
             {
                 *member = number;
                 left += 1;
+                self.effects.push_back(Effect::Orphaned(token));
             }
         }
         self.nexus_left(conn, left);

@@ -112,6 +112,7 @@ impl DataPlane {
                 Effect::Ended(volume, attachment) => self.report(Report::Ended(volume, attachment)),
                 Effect::Nexus(number, news) => self.report(Report::Nexus(number, news)),
                 Effect::ReadConfiguration => self.report(Report::ReadConfiguration),
+                Effect::Orphaned(token) => self.node.orphan(token),
                 Effect::Answered(token, outcome) => self.clients.trimmed(token, &outcome),
                 Effect::Warn(what) => self.report(Report::Warn(what)),
             }

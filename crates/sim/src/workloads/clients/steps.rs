@@ -189,16 +189,7 @@ impl World {
             Outcome::Failed(IoStatus::Io) if lost::timed_out(waited, self.plan.io_timeout) => {
                 self.report.timed_out += 1;
                 self.record(id, &op, NEVER);
-                if op.kind == Kind::Write {
-                    let sectors = op.first..op.first + op.count;
-                    self.scene.clients.given_up.push(GivenUp {
-                        id,
-                        life: op.life,
-                        attachment: op.attachment,
-                        sectors,
-                        at: end,
-                    });
-                }
+                self.note_given_up(id, &op, end);
             }
             Outcome::Failed(status) => {
                 self.report.failed += 1;
@@ -254,7 +245,17 @@ impl World {
             None => self.report.unknown += 1,
         }
         self.trace.step(self.now, id, || format!("{:?} operation {id}: its connection has ended", op.life.endpoint()));
+        let end = self.stamp();
+        self.note_given_up(id, &op, end);
         self.record(id, &op, NEVER);
+    }
+
+    /// Nobody waits any more for a write that may still happen.
+    fn note_given_up(&mut self, id: u64, op: &PendingOp, at: Stamp) {
+        if op.kind == Kind::Write {
+            let (life, attachment, sectors) = (op.life, op.attachment, op.first..op.first + op.count);
+            self.scene.clients.given_up.push(GivenUp { id, life, attachment, sectors, at });
+        }
     }
 
     /// The gateways of a life are gone: nobody looks at what they hold any more.
