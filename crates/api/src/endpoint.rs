@@ -12,9 +12,9 @@ use crate::{
     AttachVolume, AuditQuery, AuditView, AuthorityKey, AuthorityQuery, AuthorityView, ChangeClass, ChangeSettings,
     ClassView, CloneVolume, ClusterStats, ClusterStatus, CreateClass, CreateGrant, CreateSnapshots, CreateVolume,
     DeleteVolume, DetachVolume, DeviceView, DiffQuery, DiffView, GrantCreated, GrantView, GroupView, HealthView,
-    JoinCluster, JoinedView, LayerUse, LetInNode, NodeSnapshot, NodeView, ProtectVolume, RemoveMember, RemovedView,
-    ResizeVolume, ResizedView, RevertVolume, RevertedView, ScrubRequest, ScrubStarted, SettingsView, ShowSnapshot,
-    ShutOutNode, ShutOutView, SnapshotView, SpaceView, VolumeView, WhoView,
+    IoLimits, JoinCluster, JoinedView, LayerUse, LetInNode, NodeSnapshot, NodeView, ProtectVolume, RemoveMember,
+    RemovedView, ResizeVolume, ResizedView, RevertVolume, RevertedView, ScrubRequest, ScrubStarted, SettingsView,
+    ShowSnapshot, ShutOutNode, ShutOutView, SnapshotView, SpaceView, VolumeView, WhoView,
 };
 
 /// A method of HTTP.
@@ -272,6 +272,8 @@ endpoints! {
     VolumeClone: Post "/v1/volumes/{name}/clone" (1) needs UseVolumes; CloneVolume => 201 VolumeView;
     /// Makes snapshots of a volume come and go by themselves, or ends that.
     VolumeProtect: Post "/v1/volumes/{name}/protect" (1) needs UseVolumes; ProtectVolume => 200 VolumeView;
+    /// Sets the most that a volume's clients may ask for, also while they use it. What is not named is not limited.
+    VolumeLimit: Post "/v1/volumes/{name}/limits" (1) needs UseVolumes; IoLimits => 200 VolumeView;
 
     /// The snapshots of a volume, by time.
     VolumeSnapshots: Get "/v1/volumes/{name}/snapshots" (1) needs SeeVolumes => 200 Vec<SnapshotView>;

@@ -66,8 +66,8 @@ pub use statistics::{
 };
 pub use status::{ClusterStats, ClusterStatus, NodeStats, Stale};
 pub use volume::{
-    AttachVolume, AttachmentView, CreateVolume, DeleteVolume, DetachVolume, ResizeVolume, ResizedView, VolumeAccess,
-    VolumeView,
+    AttachVolume, AttachmentView, CreateVolume, DeleteVolume, DetachVolume, IoLimits, ResizeVolume, ResizedView,
+    VolumeAccess, VolumeView,
 };
 
 /// The header of an answer that may be out of date: what it says, for people.
@@ -80,8 +80,8 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-fn is_zero(number: &u64) -> bool {
-    *number == 0
+fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
+    *number == T::default()
 }
 
 /// A field that is there, whether or not it is `null`.

@@ -17,6 +17,7 @@ mod completion;
 mod diff;
 mod drain;
 mod endpoints;
+mod limits;
 mod lists;
 mod login;
 mod node;

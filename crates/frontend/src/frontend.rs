@@ -5,6 +5,7 @@ use crate::client::{Client, Ready};
 use crate::doors::Doors;
 use crate::effect::{Close, Effect};
 use crate::exports::{Listings, Volumes};
+use crate::limits::Throttle;
 use crate::members::Members;
 use crate::memory::{Memory, MemoryLimits};
 use crate::missing::Missing;
@@ -19,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+mod admission;
 mod closing;
 mod leaving;
 mod nexus;
@@ -100,12 +102,14 @@ pub struct Frontend<K> {
     missing: Missing<K>,
     members: Members<K>,
     patience: Patience<K>,
-    /// Connections that have opened a volume or a snapshot, and which, as it was when its size changed last.
+    /// Connections that have opened a volume or a snapshot, and which, as it was when its size or limits
+    /// changed last.
     opened: BTreeMap<K, Arc<VolumeView>>,
     listings: Listings,
     doors: Doors<K>,
     memory: Memory<K>,
     turns: Turns<K>,
+    throttle: Throttle,
     notices: Repeats<Notice>,
     /// Some attachments may have ended.
     look_for_ended: bool,
@@ -135,6 +139,7 @@ impl<K: Copy + Ord> Frontend<K> {
                 window_requests: WRITE_WINDOW as usize,
                 window_bytes: IN_FLIGHT_BYTES_MAX,
             }),
+            throttle: Throttle::default(),
             notices: Repeats::default(),
             look_for_ended: false,
             unsettled: Arc::default(),
@@ -148,7 +153,8 @@ impl<K: Copy + Ord> Frontend<K> {
         self.effects.pop_front()
     }
 
-    /// Connections that have opened a volume or a snapshot, and which, as it was when its size changed last.
+    /// Connections that have opened a volume or a snapshot, and which, as it was when its size or limits
+    /// changed last.
     #[must_use]
     pub fn opened(&self) -> &BTreeMap<K, Arc<VolumeView>> {
         &self.opened
@@ -160,10 +166,12 @@ impl<K: Copy + Ord> Frontend<K> {
         self.doors.len()
     }
 
-    /// When [`Frontend::close_late`] and [`Frontend::settle`] are to be called at the latest.
+    /// When [`Frontend::close_late`], [`Frontend::admit`] and [`Frontend::settle`] are to be called at the latest.
     #[must_use]
     pub fn next_look(&self) -> Option<Duration> {
-        [self.doors.next_overdue(), self.memory.next_look(), self.patience.next_look()].into_iter().flatten().min()
+        let Frontend { doors, memory, patience, throttle, .. } = self;
+        let all = [doors.next_overdue(), memory.next_look(), patience.next_look(), throttle.next_look()];
+        all.into_iter().flatten().min()
     }
 
     /// A client has connected. False when there are too many: the connection is to be closed.
@@ -350,58 +358,6 @@ impl<K: Copy + Ord> Frontend<K> {
         }
     }
 
-    /// Lets requests in, in turn, as long as the gateway has room for their volumes. False when none was.
-    pub fn admit(&mut self, cx: &mut Context<'_, K>) -> bool {
-        self.feed_waiting(cx);
-        self.leave_unsettled();
-        if !self.turns.has_waiting() {
-            return false;
-        }
-        let mut admitted = false;
-        self.turns.begin_round();
-        while let Some(conn) = self.next_in_turn(&*cx.backend) {
-            self.submit_ready(conn, cx);
-            self.pump(conn, cx);
-            admitted = true;
-        }
-        admitted
-    }
-
-    /// The connection whose request enters now: the next one whose volume has room. Requests of a
-    /// volume that has its share of the gateway's memory under way wait, and those of no other volume wait behind them
-    /// (decision 0018).
-    fn next_in_turn(&mut self, backend: &dyn Backend) -> Option<K> {
-        let Frontend { turns, opened, .. } = self;
-        turns.let_in(|conn| opened.get(&conn).is_none_or(|volume| backend.has_room(&volume.name)))
-    }
-
-    fn submit_ready(&mut self, conn: K, cx: &mut Context<'_, K>) {
-        let Some(client) = cx.clients.client(conn) else { return self.turns.gone(conn) };
-        let (Some(ready), Some((volume, attachment))) = (client.ready.take(), client.volume.clone()) else {
-            return self.turns.gone(conn);
-        };
-        self.attaching.begin(&volume, attachment);
-        let waits = Some((conn, ready.tag, ready.memory_bytes));
-        let id = self.running.insert(Owner::Client { waits, volume: Arc::clone(&volume), attachment, member: None });
-        cx.backend.submit(id, &volume, attachment, ready.op);
-    }
-
-    /// Lets connections go on that have waited for memory.
-    fn feed_waiting(&mut self, cx: &mut Context<'_, K>) {
-        if !self.memory.has_waiting() {
-            return;
-        }
-        // Small answers leave without an event.
-        let holders: Vec<K> = self.memory.holders().collect();
-        holders.into_iter().for_each(|conn| self.note_traffic(conn, cx));
-        while let Some(conn) = self.memory.next(cx.now) {
-            if let Some(client) = cx.clients.client(conn) {
-                client.protocol().give_room();
-            }
-            self.pump(conn, cx);
-        }
-    }
-
     /// A request of no client's, on a volume that is attached otherwise. [`Effect::Answered`] with `token` follows.
     pub fn submit(&mut self, token: u64, volume: &str, attachment: Generation, op: Op, backend: &mut dyn Backend) {
         let id = self.running.insert(Owner::Other(token));
@@ -483,8 +439,9 @@ impl<K: Copy + Ord> Frontend<K> {
     /// The node's volumes may have changed.
     pub fn volumes_changed(&mut self, cx: &mut Context<'_, K>) {
         self.listings.clear();
+        self.throttle.budgets().retain(cx.backend.volumes());
         self.close_deleted(cx);
-        self.tell_of_sizes(cx);
+        self.look_at_changes(cx);
         self.known(cx);
     }
 

@@ -25,6 +25,7 @@ fn volume(id: u64, io_timeout: Option<Duration>) -> Arc<VolumeView> {
         groups: [PgId(0)].into(),
         group_offset: 0,
         key: None,
+        limits: None,
     })
 }
 

@@ -107,6 +107,7 @@ fn routes() -> Routes {
         .serve(volumes::show)
         .serve(volumes::delete)
         .serve(volumes::resize)
+        .serve(volumes::limit)
         .serve(volumes::attach)
         .serve(volumes::detach)
         .serve(snapshots::revert)

@@ -46,13 +46,17 @@ impl<K: Copy + Ord> Frontend<K> {
         }
     }
 
-    /// Lets protocols look at volumes that have another size by now.
-    pub(super) fn tell_of_sizes(&mut self, cx: &mut Context<'_, K>) {
+    /// Takes up other limits of volumes, and lets protocols look at those that have another size by now.
+    pub(super) fn look_at_changes(&mut self, cx: &mut Context<'_, K>) {
         let known = cx.backend.volumes();
         let mut changed = Vec::new();
         for (conn, view) in &mut self.opened {
-            if let Some(now) = known.get(&view.name).filter(|now| now.id == view.id && now.size != view.size) {
+            let Some(now) = known.get(&view.name).filter(|now| now.id == view.id) else { continue };
+            let has_other_size = now.size != view.size;
+            if has_other_size || now.limits != view.limits {
                 *view = now.clone();
+            }
+            if has_other_size {
                 changed.push(*conn);
             }
         }

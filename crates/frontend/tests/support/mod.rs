@@ -172,6 +172,7 @@ impl Volumes {
             groups: Arc::from([]),
             group_offset: 0,
             key: None,
+            limits: None,
         };
         self.all.insert(name.to_owned(), Arc::new(view));
     }
@@ -254,6 +255,14 @@ impl Rig {
         fill.buf[fill.at..fill.at + bytes.len()].copy_from_slice(bytes.as_bytes());
         inbox.filled(fill, bytes.len());
         self.front(|frontend, cx| frontend.pump(conn, cx));
+        self.turn();
+    }
+
+    /// The volume has other limits from now on.
+    pub fn limit(&mut self, name: &str, limits: Option<azekura_base::IoLimits>) {
+        let view = self.volumes.all.get_mut(name).unwrap();
+        *view = Arc::new(VolumeView { limits, ..(**view).clone() });
+        self.front(Frontend::volumes_changed);
         self.turn();
     }
 

@@ -4,7 +4,7 @@ use crate::driver::commands::Command;
 use crate::driver::messages::Handles;
 use crate::driver::sharing::SharedSide;
 use azekura_base::{IoStatus, Shard, Slab};
-use azekura_frontend::{ClientLimits, Frontend};
+use azekura_frontend::{Budgets, ClientLimits, Frontend};
 use azekura_gateway::{Outcome, Unsettled};
 use azekura_meta::MetaClient;
 use azekura_nvme::Controllers;
@@ -60,6 +60,8 @@ pub struct Share {
     pub controllers: Arc<Controllers>,
     /// Writes of clients that were given up, of all shards.
     pub unsettled: Arc<Unsettled>,
+    /// What they have used of volumes' limits, of all shards.
+    pub budgets: Arc<Budgets>,
 }
 
 impl Share {
@@ -69,7 +71,7 @@ impl Share {
         let memory_bytes_max = all.memory_bytes_max / usize::from(shards.get());
         let (places, limits) = (Places::new(all.connections_max), ClientLimits { memory_bytes_max, ..all });
         let controllers = Arc::new(Controllers::new(crate::random::bits() as u64));
-        Share { shards, places, limits, controllers, unsettled: Arc::default() }
+        Share { shards, places, limits, controllers, unsettled: Arc::default(), budgets: Arc::default() }
     }
 }
 
@@ -92,7 +94,7 @@ pub(super) struct ClientSide {
 impl ClientSide {
     pub(super) fn new(share: Share) -> ClientSide {
         let mut frontend = Frontend::new(share.limits);
-        frontend.share(share.unsettled);
+        frontend.share(share.unsettled, share.budgets);
         ClientSide {
             frontend,
             shared: SharedSide::default(),

@@ -70,6 +70,7 @@ pub(in crate::driver) fn view(address: SocketAddr, shards: u8) -> ClusterView {
         groups: numbers().map(PgId).collect(),
         group_offset: 0,
         key: None,
+        limits: None,
     };
     let at = |device: DeviceId| Endpoint { node: NODE, shard: shard_of(device.0) };
     ClusterView {

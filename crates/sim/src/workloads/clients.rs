@@ -131,6 +131,9 @@ pub(crate) struct Clients {
     given_up: Vec<GivenUp>,
     /// The attachment that each operation was asked under, where attachments are in use.
     attachments: BTreeMap<u64, Generation>,
+    /// The operation before which the volume gets other limits.
+    limits_at: u64,
+    limits_random: Random,
 }
 
 impl Clients {
@@ -144,6 +147,7 @@ impl Clients {
         };
         let at = (0..plan.clients).map(&mut at).collect();
         let layout = Layout::new(plan);
+        let limits_random = Random::new(plan.operations ^ u64::from(plan.clients) ^ 0x6c69_6d69);
         Clients {
             at,
             running: BTreeMap::new(),
@@ -153,6 +157,8 @@ impl Clients {
             limit: plan.operations,
             given_up: Vec::new(),
             attachments: BTreeMap::new(),
+            limits_at: 0,
+            limits_random,
         }
     }
 

@@ -15,7 +15,7 @@ use crate::workloads::fsx;
 use crate::workloads::lost;
 use crate::workloads::snapshots::relay;
 use crate::world::World;
-use azekura_base::{Endpoint, Generation, IoStatus};
+use azekura_base::{Endpoint, Generation, IoLimits, IoStatus, LIMIT_BYTES_MIN, LIMIT_IOPS_MIN};
 use azekura_frontend::Request;
 use azekura_gateway::{Op, Outcome, Piece, RETRY_INTERVAL_MAX};
 use azekura_node::ReadLimits;
@@ -28,6 +28,7 @@ impl World {
         if !self.works() {
             return;
         }
+        self.may_limit();
         let again = self.now + self.scene.clients.random.spread_millis(1, self.plan.pause_ms_max);
         self.cue_at(again, Cue::Client(client));
         let depth = self.scene.clients.running.values().filter(|op| op.client == Some(client)).count();
@@ -56,6 +57,22 @@ impl World {
             Kind::Trim => Request::Trim { offset, len },
         };
         self.submit(line, id, request);
+    }
+
+    /// Every hundredth operation finds the volume with other limits.
+    fn may_limit(&mut self) {
+        let Clients { issued, limits_at, limits_random, .. } = &mut self.scene.clients;
+        if !self.plan.limits_change || *issued < *limits_at {
+            return;
+        }
+        *limits_at = *issued + 100;
+        let random = limits_random;
+        let limits = random.chance(70).then(|| IoLimits {
+            iops: Some(random.between(LIMIT_IOPS_MIN, 200)),
+            bytes_per_second: random.chance(50).then_some(LIMIT_BYTES_MIN),
+            burst_seconds: random.below(3) as u32,
+        });
+        self.limit_volume(VOLUME, limits.as_ref());
     }
 
     /// An operation begins. Gives its number.
