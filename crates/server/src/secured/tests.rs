@@ -155,7 +155,8 @@ impl Dialogue {
         let said = side.sent();
         assert_eq!(said[said.len() - 8..][..4], REP_ACK.to_be_bytes());
         assert!(side.events.is_empty(), "{:?}", side.events);
-        let client = ClientConnection::new(config().1, ServerName::try_from("node").unwrap()).unwrap();
+        let mut client = ClientConnection::new(config().1, ServerName::try_from("node").unwrap()).unwrap();
+        client.set_buffer_limit(None);
         Dialogue { client, side, heard: Vec::new(), cuts: cuts.to_vec() }
     }
 
