@@ -26,7 +26,8 @@ def figures(process):
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     job = json.loads(out)["jobs"][0]
-    return sum(job[kind]["iops"] for kind in ("read", "write")), sum(job[kind]["bw_bytes"] for kind in ("read", "write"))
+    both = [job["read"], job["write"]]
+    return sum(kind["iops"] for kind in both), sum(kind["bw_bytes"] for kind in both)
 
 
 def limited(cluster, volume, *words):

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use azekura_api::endpoint::{GrantCreate, GrantList, GrantRevoke};
-use azekura_api::{CreateGrant, GrantView, NoQuery, Period, Role};
+use azekura_api::{CreateGrant, GrantProof, GrantView, NoQuery, Period, Role};
 use azekura_base::RoleError;
 use clap::{Args, Subcommand};
 
@@ -72,7 +72,7 @@ struct RevokeArgs {
     api: ApiArgs,
 }
 
-fn role(text: &str) -> Result<Role, RoleError> {
+pub(super) fn role(text: &str) -> Result<Role, RoleError> {
     text.parse()
 }
 
@@ -87,7 +87,8 @@ impl TokenCommand {
                 if api.json { print_json(&made) } else { print(&format!("{}\n", made.token)) }
             }
             TokenAction::List(api) => {
-                let grants = api.client()?.ask::<GrantList>([], &NoQuery {})?;
+                let mut grants = api.client()?.ask::<GrantList>([], &NoQuery {})?;
+                grants.retain(|grant| grant.proof == GrantProof::Token);
                 if api.json { print_json(&grants) } else { print(&table(&grants)) }
             }
             TokenAction::Revoke(RevokeArgs { name, api }) => {
@@ -123,7 +124,10 @@ mod tests {
             id: "063UfDVRKBz".into(),
             name: "ann".into(),
             role: Role::Operator,
+            proof: GrantProof::Token,
+            key: None,
             project: "default".into(),
+            volumes: None,
             until: None,
             created: "2026-11-26T10:00:00Z".into(),
             by: "the node's user".into(),

@@ -1,5 +1,6 @@
 //! Clients' connections: from their requests to the gateway, and back.
 
+use crate::admission::{Admission, Who};
 use crate::attaching::Attaching;
 use crate::client::{Client, Ready};
 use crate::doors::Doors;
@@ -25,6 +26,8 @@ mod closing;
 mod leaving;
 mod nexus;
 
+use closing::Notice;
+
 /// Where the connections are: whoever has their sockets keeps a [`Client`] for each.
 pub trait Clients<K> {
     /// The client of a connection; `None` when it has ended.
@@ -42,16 +45,6 @@ pub struct Context<'a, K> {
     pub backend: &'a mut dyn Backend,
     /// The time since some fixed moment.
     pub now: Duration,
-}
-
-/// What is told at most once a minute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Notice {
-    TooMany,
-    Silent,
-    Stalled,
-    Succeeded,
-    Lifeless,
 }
 
 /// Whose request it is.
@@ -106,6 +99,8 @@ pub struct Frontend<K> {
     /// changed last.
     opened: BTreeMap<K, Arc<VolumeView>>,
     listings: Listings,
+    /// What those may of whom a key is asked.
+    admission: Arc<Admission>,
     doors: Doors<K>,
     memory: Memory<K>,
     turns: Turns<K>,
@@ -132,6 +127,7 @@ impl<K: Copy + Ord> Frontend<K> {
             patience: Patience::default(),
             opened: BTreeMap::new(),
             listings: Listings::default(),
+            admission: Arc::default(),
             doors: Doors::new(limits.connections_max),
             memory: Memory::new(MemoryLimits { bytes_max: limits.memory_bytes_max, ..MemoryLimits::default() }),
             turns: Turns::new(TurnLimits {
@@ -225,16 +221,18 @@ impl<K: Copy + Ord> Frontend<K> {
     pub fn pump(&mut self, conn: K, cx: &mut Context<'_, K>) {
         self.effects.push_back(Effect::Touched(conn));
         loop {
+            let Some(client) = cx.clients.client(conn) else { return };
             let exports = Volumes {
                 all: cx.backend.volumes(),
                 keys: cx.backend.keys(),
                 listings: &self.listings,
                 attaching: &self.attaching,
                 is_certain: self.missing.is_certain(conn),
+                who: client.who,
+                admission: &self.admission,
                 has_nexus: self.members.has(conn),
                 conn,
             };
-            let Some(client) = cx.clients.client(conn) else { return };
             if client.ready.is_some() || client.has_ended {
                 return;
             }
@@ -309,6 +307,10 @@ impl<K: Copy + Ord> Frontend<K> {
             }
             Event::Patience(period) => {
                 self.patience.set(conn, period, cx.now);
+                true
+            }
+            Event::Proved(key) => {
+                client.who = Who::Asked(key);
                 true
             }
             Event::Stays => {

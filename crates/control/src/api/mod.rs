@@ -140,6 +140,7 @@ fn routes() -> Routes {
         .serve(settings::change)
         .serve(grants::list)
         .serve(grants::create)
+        .serve(grants::create_key)
         .serve(grants::revoke)
         .serve(grants::whoami)
         .serve(joining::join)

@@ -7,7 +7,6 @@ use azekura_base::{IoStatus, Shard, Slab};
 use azekura_frontend::{Budgets, ClientLimits, Frontend};
 use azekura_gateway::{Outcome, Unsettled};
 use azekura_meta::MetaClient;
-use azekura_nvme::Controllers;
 use azekura_reactor::ConnId;
 use std::num::NonZeroU8;
 use std::sync::Arc;
@@ -56,8 +55,6 @@ pub struct Share {
     pub places: Places,
     /// The limits of this one.
     pub limits: ClientLimits,
-    /// The controllers of clients that speak NVMe, whose connections may be in several shards.
-    pub controllers: Arc<Controllers>,
     /// Writes of clients that were given up, of all shards.
     pub unsettled: Arc<Unsettled>,
     /// What they have used of volumes' limits, of all shards.
@@ -70,8 +67,7 @@ impl Share {
     pub fn of(all: ClientLimits, shards: NonZeroU8) -> Share {
         let memory_bytes_max = all.memory_bytes_max / usize::from(shards.get());
         let (places, limits) = (Places::new(all.connections_max), ClientLimits { memory_bytes_max, ..all });
-        let controllers = Arc::new(Controllers::new(crate::random::bits() as u64));
-        Share { shards, places, limits, controllers, unsettled: Arc::default(), budgets: Arc::default() }
+        Share { shards, places, limits, unsettled: Arc::default(), budgets: Arc::default() }
     }
 }
 

@@ -326,6 +326,7 @@ impl DataPlane {
                 self.front(Frontend::known);
             }
             Command::Keys(keys) => self.node.set_keys(keys),
+            Command::Admit(admission) => self.front(|frontend, context| frontend.admit_by(admission, context)),
             Command::ProposalDone(pg, device, version, accepted) => {
                 self.node.proposal_done(pg, device, version, accepted);
             }
