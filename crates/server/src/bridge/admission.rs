@@ -43,7 +43,7 @@ mod tests {
     #[test]
     fn keys_that_count_have_rights_until_they_end() {
         let mut memory = Memory::new();
-        assert!(admission(&memory.model(), 1).0.open, "a cluster without the setting is open");
+        assert!(admission(memory.model(), 1).0.open, "a cluster without the setting is open");
         let settings = SettingsRecord { api_access: ApiAccess::Grants, ..SettingsRecord::default() };
         let grants = [
             grant("a", 1, None),
@@ -58,7 +58,7 @@ mod tests {
         for (now, names, next) in
             [(99, vec!["a", "b", "e"], Some(100)), (100, vec!["a", "e"], Some(200)), (200, vec!["a"], None)]
         {
-            let (found, next_end) = admission(&memory.model(), now);
+            let (found, next_end) = admission(memory.model(), now);
             let found_names: Vec<&str> = found.rights.values().map(|right| right.name.as_str()).collect();
             assert_eq!((found.open, found_names, next_end), (false, names, next));
         }
