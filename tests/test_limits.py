@@ -25,7 +25,7 @@ def figures(process):
     """What fio has counted: requests a second, and bytes a second."""
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    job = json.loads(out)["jobs"][0]
+    job = json.loads(out[out.index("{") :])["jobs"][0]
     both = [job["read"], job["write"]]
     return sum(kind["iops"] for kind in both), sum(kind["bw_bytes"] for kind in both)
 
