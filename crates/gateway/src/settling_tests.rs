@@ -216,7 +216,7 @@ fn writes_without_a_client_do_not_wait_for_each_other() {
 
 #[test]
 fn a_write_without_a_client_that_is_given_up_is_settled_first() {
-    let [mut one, mut two] = gateways();
+    let [mut one, two] = gateways();
     submit(&mut one, 1, "v1", Duration::ZERO);
     one.orphan(1);
     let (now, settles) = give_up(&mut one, 1);
