@@ -1,5 +1,6 @@
 //! Clients' connections: the sockets under the front end, and what the front end asks of the rest of the process.
 
+use crate::driver::clock::Clock;
 use crate::driver::commands::Command;
 use crate::driver::messages::Handles;
 use crate::driver::sharing::SharedSide;
@@ -59,6 +60,8 @@ pub struct Share {
     pub unsettled: Arc<Unsettled>,
     /// What they have used of volumes' limits, of all shards.
     pub budgets: Arc<Budgets>,
+    /// The clock of all shards: what they share of times means the same to each.
+    pub clock: Clock,
 }
 
 impl Share {
@@ -67,7 +70,8 @@ impl Share {
     pub fn of(all: ClientLimits, shards: NonZeroU8) -> Share {
         let memory_bytes_max = all.memory_bytes_max / usize::from(shards.get());
         let (places, limits) = (Places::new(all.connections_max), ClientLimits { memory_bytes_max, ..all });
-        Share { shards, places, limits, unsettled: Arc::default(), budgets: Arc::default() }
+        let (unsettled, budgets, clock) = (Arc::default(), Arc::default(), Clock::start());
+        Share { shards, places, limits, unsettled, budgets, clock }
     }
 }
 
