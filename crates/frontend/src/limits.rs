@@ -8,7 +8,6 @@
 use azekura_base::{IoLimits, VolumeId};
 use azekura_gateway::{Op, VolumeView};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -80,16 +79,14 @@ fn time_for(amount: u64, per_second: Option<u64>) -> Duration {
 }
 
 /// What of the limits of all volumes is used by the clients of one process: its front ends have this together, since
-/// the connections to a volume may be served by several of them. Clients of other nodes are not counted.
+/// the connections to a volume may be served by several of them. They have to go by one clock. Clients of other nodes
+/// are not counted.
 #[derive(Debug, Default)]
-pub struct Budgets {
-    count: AtomicUsize,
-    all: Mutex<BTreeMap<VolumeId, Budget>>,
-}
+pub struct Budgets(Mutex<BTreeMap<VolumeId, Budget>>);
 
 impl Budgets {
     fn all(&self) -> MutexGuard<'_, BTreeMap<VolumeId, Budget>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn with<T>(&self, Limited(volume, limits): Limited, now: Duration, work: impl FnOnce(&mut Budget) -> T) -> T {
@@ -99,21 +96,18 @@ impl Budgets {
             // What was used of other limits is forgotten: a debt of the former could be long.
             *budget = Budget::new(limits, now);
         }
-        let done = work(budget);
-        self.count.store(all.len(), Ordering::Relaxed);
-        done
+        work(budget)
     }
 
     /// Forgets what is used of volumes that are gone, or have no limits any more.
     pub(crate) fn retain(&self, volumes: &BTreeMap<String, Arc<VolumeView>>) {
-        if self.count.load(Ordering::Relaxed) == 0 {
+        let mut all = self.all();
+        if all.is_empty() {
             return;
         }
         let limited = volumes.values().filter(|view| view.limits.is_some()).map(|view| view.id);
         let limited: BTreeSet<VolumeId> = limited.collect();
-        let mut all = self.all();
         all.retain(|volume, _| limited.contains(volume));
-        self.count.store(all.len(), Ordering::Relaxed);
     }
 }
 
