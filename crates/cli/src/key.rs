@@ -6,14 +6,14 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use azekura_api::endpoint::{GrantList, GrantRevoke, KeyCreate};
+use azekura_api::endpoint::{GrantList, KeyCreate};
 use azekura_api::{CreateKey, GrantProof, GrantView, KeyCreated, NoQuery, Period, Role};
 use azekura_client::{NodeKey, key_of_pem};
 use clap::{Args, Subcommand};
 
 use super::output::{print, print_json};
 use super::table::{Align, Table};
-use super::token::role;
+use super::token::{RevokeArgs, role};
 use super::{ApiArgs, CliError};
 
 /// The longest file with a certificate or a public key, bytes.
@@ -91,14 +91,6 @@ struct AddArgs {
     /// The public half of the key, in PEM.
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-struct RevokeArgs {
-    /// Its name or number.
-    name: String,
-    #[command(flatten)]
-    api: ApiArgs,
 }
 
 fn unusable(path: &Path, error: &impl std::fmt::Display) -> CliError {
@@ -193,14 +185,7 @@ impl KeyCommand {
                 grants.retain(|grant| grant.proof == GrantProof::Key);
                 if api.json { print_json(&grants) } else { print(&table(&grants)) }
             }
-            KeyAction::Revoke(RevokeArgs { name, api }) => {
-                api.client()?.ask::<GrantRevoke>([name.clone()], &NoQuery {})?;
-                if api.json {
-                    print_json(&serde_json::json!({ "revoked": name }))
-                } else {
-                    print(&format!("{name} is revoked\n"))
-                }
-            }
+            KeyAction::Revoke(arguments) => arguments.run(),
         }
     }
 }

@@ -65,11 +65,24 @@ struct CreateArgs {
 }
 
 #[derive(Debug, Args)]
-struct RevokeArgs {
+pub(super) struct RevokeArgs {
     /// Its name or number.
     name: String,
     #[command(flatten)]
     api: ApiArgs,
+}
+
+impl RevokeArgs {
+    /// Revokes a grant, whatever proves it.
+    pub(super) fn run(self) -> Result<ExitCode, CliError> {
+        let RevokeArgs { name, api } = self;
+        api.client()?.ask::<GrantRevoke>([name.clone()], &NoQuery {})?;
+        if api.json {
+            print_json(&serde_json::json!({ "revoked": name }))
+        } else {
+            print(&format!("{name} is revoked\n"))
+        }
+    }
 }
 
 pub(super) fn role(text: &str) -> Result<Role, RoleError> {
@@ -91,14 +104,7 @@ impl TokenCommand {
                 grants.retain(|grant| grant.proof == GrantProof::Token);
                 if api.json { print_json(&grants) } else { print(&table(&grants)) }
             }
-            TokenAction::Revoke(RevokeArgs { name, api }) => {
-                api.client()?.ask::<GrantRevoke>([name.clone()], &NoQuery {})?;
-                if api.json {
-                    print_json(&serde_json::json!({ "revoked": name }))
-                } else {
-                    print(&format!("{name} is revoked\n"))
-                }
-            }
+            TokenAction::Revoke(arguments) => arguments.run(),
         }
     }
 }
