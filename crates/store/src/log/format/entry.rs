@@ -114,7 +114,8 @@ impl Kind {
     }
 }
 
-/// The fixed part of an entry, 64 bytes; of some kinds a shorter one is written. Fields that a kind does not use are zero.
+/// The fixed part of an entry, 64 bytes; of some kinds a shorter one is written. Fields that a kind does not use are
+/// zero.
 #[derive(Debug, Clone, Copy, Pod, Zeroable, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct EntryHead {
