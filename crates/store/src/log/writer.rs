@@ -199,10 +199,13 @@ impl LogWriter {
             }
         }
         if !plan.is_empty() || self.placed_may_be_written(s) {
-            for queued in s.cleaner.placed() {
-                if !plan.has_room(&queued.item, head, options) {
+            let placed = s.cleaner.placed();
+            let mut waiting: usize = placed.iter().map(|queued| queued.item.entry_bytes()).sum();
+            for queued in placed {
+                if !plan.has_room(&queued.item, head, options) || !plan.is_worthwhile(&queued.item, waiting) {
                     break;
                 }
+                waiting -= queued.item.entry_bytes();
                 plan.take_moved(&queued.item);
             }
         }
