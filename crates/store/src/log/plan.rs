@@ -4,7 +4,6 @@ use crate::log::format::{EntryHead, SummaryBuilder, header_blocks};
 use crate::log::queue::Item;
 use crate::options::Options;
 use crate::segments::Link;
-use azekura_base::BLOCK_SIZE;
 
 /// The segment being written.
 #[derive(Debug)]
@@ -49,15 +48,6 @@ impl Plan {
         let entries_bytes = self.entries_bytes + entry_bytes;
         let blocks = header_blocks(entries_bytes) + self.payload + payload;
         head.block + blocks + head.summary.blocks_with(entries_bytes) <= segment_blocks
-    }
-
-    /// To take this record, one that says where blocks were moved to, costs no block of the header, or one that is
-    /// filled by those that wait, of so many bytes. The next batch can take it as well.
-    pub fn is_worthwhile(&self, item: &Item, waiting: usize) -> bool {
-        let blocks = header_blocks(self.entries_bytes);
-        self.clients + self.moves == 0
-            || header_blocks(self.entries_bytes + item.entry_bytes()) == blocks
-            || waiting >= BLOCK_SIZE
     }
 
     pub fn take_client(&mut self, item: &Item) {

@@ -199,13 +199,10 @@ impl LogWriter {
             }
         }
         if !plan.is_empty() || self.placed_may_be_written(s) {
-            let placed = s.cleaner.placed();
-            let mut waiting: usize = placed.iter().map(|queued| queued.item.entry_bytes()).sum();
-            for queued in placed {
-                if !plan.has_room(&queued.item, head, options) || !plan.is_worthwhile(&queued.item, waiting) {
+            for queued in s.cleaner.placed() {
+                if !plan.has_room(&queued.item, head, options) {
                     break;
                 }
-                waiting -= queued.item.entry_bytes();
                 plan.take_moved(&queued.item);
             }
         }
