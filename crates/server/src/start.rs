@@ -63,8 +63,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
         ),
         None => None,
     };
-    let new_devices = new_devices(&args)?;
-    let args = NodeArgs { shards: Some(shards(&args, &folder, &new_devices)?), ..args };
+    let args = NodeArgs { shards: Some(shards(&args, &folder)?), ..args };
     let clients = client_limits(&args, descriptors)?;
     let doors = doors(&args, &folder).await?;
     let mut data_plane = Shards::start(&args, clients, doors.streams()).await?;
@@ -78,7 +77,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     let (keys, mut memory) = (data_keys(&args), Memory::open(folder.path(), &folder.file.uuid)?);
     // Before the node is known to anybody: one that can't have its devices leaves nothing behind.
     let device_size = args.device_size.map(|size| size.bytes());
-    let (device_folders, limits) = device_folders(&folder, &args, &new_devices)?;
+    let (device_folders, limits) = device_folders(&folder, &args)?;
     let Joined { identity, name, credentials, transport } =
         join(&client, &mut folder, &mut memory, &args, &doors).await?;
     let node = identity.endpoint.node;
@@ -176,8 +175,8 @@ fn check(args: &NodeArgs) -> Result<()> {
 
 /// How many shards the node has: what it is told to have, or one for each core that it may use; but not more than
 /// devices, unless it is told that, too.
-fn shards(args: &NodeArgs, folder: &DataFolder, new: &NewDevices) -> Result<NonZeroU8> {
-    let devices = folder.device_count(new)?;
+fn shards(args: &NodeArgs, folder: &DataFolder) -> Result<NonZeroU8> {
+    let devices = folder.device_count(&new_devices(args)?)?;
     let most = u8::try_from(devices).ok().and_then(NonZeroU8::new).unwrap_or(NonZeroU8::MIN);
     let Some(shards) = args.shards else {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(usize::from(SHARDS_MAX));
@@ -202,8 +201,8 @@ fn new_devices(args: &NodeArgs) -> Result<NewDevices> {
 }
 
 /// The names and folders of the node's devices, and what each of them may take.
-fn device_folders(folder: &DataFolder, args: &NodeArgs, new: &NewDevices) -> Result<(Vec<(String, PathBuf)>, Limits)> {
-    let folders = folder.devices(new)?;
+fn device_folders(folder: &DataFolder, args: &NodeArgs) -> Result<(Vec<(String, PathBuf)>, Limits)> {
+    let folders = folder.devices(&new_devices(args)?)?;
     let map_bytes = map_bytes(args.memory.map(|size| size.bytes()), folders.len())?;
     Ok((folders, Limits { flush: !args.power_loss_protected, map_bytes }))
 }

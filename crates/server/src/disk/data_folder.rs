@@ -198,8 +198,8 @@ impl DataFolder {
         (name, path)
     }
 
-    /// The names and folders of the devices, in the order of their numbers, with those that are made now. What is in the
-    /// folders of the others has not been looked at.
+    /// The names and folders of the devices, in the order of their numbers, with those that are made now. What is in
+    /// the folders of the others has not been looked at.
     ///
     /// A disk that can't be taken keeps no node from serving what it has on others: that is logged. A node without any
     /// device does not start.

@@ -157,8 +157,8 @@ impl DeviceDir {
     /// Makes the folder of a new device on a blank disk, of which 16 TiB are used at most.
     ///
     /// # Errors
-    /// When the disk is not blank, in use, or too small, there is no room for its map, or the folder can't be made: what
-    /// was begun is removed, and nothing has been written to the disk.
+    /// When the disk is not blank, in use, or too small, there is no room for its map, or the folder can't be made:
+    /// what was begun is removed, and nothing has been written to the disk.
     pub fn create_on_disk(path: &Path, disk: &Path) -> Result<DeviceDir> {
         or_nothing(path, DeviceDir::begin_on_disk(path, disk))
     }

@@ -1,8 +1,8 @@
 //! Disks that are given to a node (`--disk`): which ones they are, by which name they are found again, and that nothing
 //! is lost when one is taken.
 //!
-//! A disk is taken only when its first and its last [`LABEL_BYTES`] are zeros: partition tables, file systems, RAID, LVM
-//! and ZFS have their labels there. `blkid` says what is on another one; what it does not know is left alone, too.
+//! A disk is taken only when its first and its last [`LABEL_BYTES`] are zeros: partition tables, file systems, RAID,
+//! LVM and ZFS have their labels there. `blkid` says what is on another one; what it does not know is left alone, too.
 
 use crate::disk::device::LogFile;
 use crate::disk::room;
@@ -238,8 +238,8 @@ pub fn check_blank(path: &Path) -> Result<u64> {
     )
 }
 
-/// Makes a disk blank: the areas where labels are become zeros, and what lies between is discarded where the disk can do
-/// that.
+/// Makes a disk blank: the areas where labels are become zeros, and what lies between is discarded where the disk can
+/// do that.
 ///
 /// # Errors
 /// When the disk is in use, has partitions in use, or can't be written.

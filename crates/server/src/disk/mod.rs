@@ -1,4 +1,5 @@
-//! What a node keeps on its disks: its own folder, the devices' folders, the disks that are given to it, and the threads of the devices' maps.
+//! What a node keeps on its disks: its own folder, the devices' folders, the disks that are given to it, and the
+//! threads of the devices' maps.
 
 pub(crate) mod data_folder;
 pub(crate) mod device;
