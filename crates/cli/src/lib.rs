@@ -23,6 +23,7 @@ mod key;
 mod limits;
 mod lists;
 mod login;
+mod manual;
 mod node;
 mod output;
 mod period;
@@ -125,6 +126,7 @@ enum Command<H: Here> {
     Csi(H::Csi),
     Config(config::ConfigCommand),
     Completion(completion::CompletionArgs),
+    Manual(manual::ManualArgs),
     Version(VersionArgs),
 }
 
@@ -199,6 +201,7 @@ fn run<H: Here>() -> Result<ExitCode, CliError> {
         Command::Csi(command) => H::csi(command),
         Command::Config(command) => command.run::<H>(),
         Command::Completion(arguments) => arguments.run(&mut grammar::<H>()),
+        Command::Manual(arguments) => arguments.run(grammar::<H>()),
         Command::Version(arguments) => arguments.run(),
     }
 }

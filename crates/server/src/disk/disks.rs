@@ -16,11 +16,16 @@ use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// Bytes at either end of a disk that have to be zeros, and that a wipe makes zeros.
 pub const LABEL_BYTES: u64 = 4 << 20;
 /// Bytes read or written with one call.
 const STEP_BYTES: usize = 1 << 20;
+/// How long a disk may be held by somebody before it counts as in use.
+const HELD_PATIENCE: Duration = Duration::from_millis(300);
+/// So often is it tried.
+const HELD_INTERVAL: Duration = Duration::from_millis(10);
 /// Names that stay when disks are added and removed, the best first.
 const LASTING: [&str; 4] = ["nvme-eui.", "wwn-", "nvme-", ""];
 
@@ -131,7 +136,17 @@ fn claim(path: &Path, write: bool) -> Result<File> {
         "{} is no block device: --disk takes disks and partitions; --device-size makes a device of a file in the data folder",
         path.display()
     );
-    let opened = OpenOptions::new().read(true).write(write).custom_flags(libc::O_EXCL | libc::O_DIRECT).open(path);
+    let mut opening = OpenOptions::new();
+    opening.read(true).write(write).custom_flags(libc::O_EXCL | libc::O_DIRECT);
+    // A child that has been forked and has not become another program yet (blkid) holds what is open here.
+    let is_held =
+        |opened: &std::io::Result<File>| opened.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY));
+    let mut opened = opening.open(path);
+    let deadline = Instant::now() + HELD_PATIENCE;
+    while is_held(&opened) && Instant::now() < deadline {
+        std::thread::sleep(HELD_INTERVAL);
+        opened = opening.open(path);
+    }
     opened.map_err(|error| match error.raw_os_error() {
         Some(libc::EBUSY) => anyhow::anyhow!(
             "{} is in use: it, or a part of it, is mounted, belongs to a RAID or LVM, or another program has it{}",
