@@ -1,5 +1,5 @@
-//! A node's options from a file (`azekura node --config-file`): a TOML document, whose table `node` has each option by its
-//! long name. What the command line or the environment says comes before it.
+//! A node's options from a file (`azekura node --config-file`): a TOML document, whose table `node` has each option by
+//! its long name. What the command line or the environment says comes before it.
 //!
 //! The file's options become words of the command line, so that both are understood, and refused, by the same rules.
 
