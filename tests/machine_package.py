@@ -7,27 +7,25 @@ import json
 import os
 import re
 import shutil
-import subprocess
+import textwrap
 from pathlib import Path
 
 import pytest
 
+from tools.harness.cluster import ROOT
+from tools.harness.document import commands
 from tools.harness.nbd import Client
 from tools.harness.process import Process, wait_until
 from tools.harness.run import run
 
 PACKAGE = os.environ.get("AZEKURA_PACKAGE")
+PAGE = ROOT / "docs" / "operations" / "service.md"
 SUITE = "bookworm"
 SERVICE = "azekura.service"
 CONFIG = "/etc/azekura/config.toml"
 API = "unix:/var/lib/azekura/api.sock"
 # What systemd-analyze calls the exposure of a service: 0 is the least, 10 the most; below 2 is "OK" at the least.
 EXPOSURE_MAX = 2.0
-OPTIONS = """
-serve-config = "127.0.0.1:7179"
-nbd-socket = "/run/azekura/nbd.sock"
-device-size = "1GiB"
-"""
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(not PACKAGE, reason="./dev package test makes the package first")]
 
@@ -59,6 +57,10 @@ class Machine:
     def run(self, *words, **options):
         environment = ["env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", f"AZEKURA_API={API}"]
         return run("nsenter", "--target", self.leader, "--all", *environment, *words, **options)
+
+    def follow(self, name):
+        """Does what the page says."""
+        return self.run("sh", "-e", "-c", f"cd /root\n{commands(PAGE, name)}")
 
     def show(self, name):
         return self.run("systemctl", "show", "--value", "--property", name, SERVICE).stdout.strip()
@@ -94,7 +96,7 @@ def machine(base, folder):
 
 
 def install(machine):
-    return machine.run("dpkg", "--install", "/root/azekura.deb")
+    return machine.follow("install")
 
 
 def set_options(machine, text):
@@ -126,10 +128,10 @@ def test_from_installed_to_removed(machine):
     path = machine.root / CONFIG[1:]
     path.write_text(path.read_text().replace("listne = 3\n", ""))
 
-    set_options(machine, OPTIONS)
-    machine.run("systemctl", "enable", "--now", SERVICE)
+    set_options(machine, textwrap.dedent(commands(PAGE, "options")))
+    machine.follow("start")
     wait_until(lambda: works(machine), 60, "the node")
-    machine.run("azekura", "volume", "create", "vol1", "256MiB", "--copies", "1")
+    machine.follow("use")
     wait_until(lambda: machine.status()["health"] == "healthy", 60, "health")
 
     # It is nobody in particular, and may nothing.
@@ -162,8 +164,7 @@ def test_from_installed_to_removed(machine):
     told = install(machine).stdout
     assert "systemctl restart azekura" in told and machine.show("MainPID") == before, told
     assert path.read_text() == options
-    machine.run("systemctl", "restart", SERVICE)
-    wait_until(lambda: works(machine), 60, "the node")
+    machine.follow("upgrade")
     with Client(uri) as client:
         assert client.read(8 << 20, len(data)) == data
 

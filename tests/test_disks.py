@@ -11,10 +11,8 @@ from tools.harness.nbd import Client
 from tools.harness.process import wait_until
 from tools.harness.run import run
 
-pytestmark = [
-    pytest.mark.root,
-    pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists("/dev/loop-control"), reason="needs root and loop devices"),
-]
+HAS_LOOPS = os.geteuid() == 0 and os.path.exists("/dev/loop-control")
+pytestmark = [pytest.mark.root, pytest.mark.skipif(not HAS_LOOPS, reason="needs root and loop devices")]
 
 MIB = 1 << 20
 SIZE = 1 << 30
