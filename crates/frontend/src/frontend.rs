@@ -106,6 +106,8 @@ pub struct Frontend<K> {
     turns: Turns<K>,
     throttle: Throttle,
     notices: Repeats<Notice>,
+    /// Clients' breaches of their protocol, by what is said of them: whoever connects again and again fills no disk.
+    violations: Repeats<String>,
     /// Some attachments may have ended.
     look_for_ended: bool,
     /// What the process's gateways have given up.
@@ -137,6 +139,7 @@ impl<K: Copy + Ord> Frontend<K> {
             }),
             throttle: Throttle::default(),
             notices: Repeats::default(),
+            violations: Repeats::default(),
             look_for_ended: false,
             unsettled: Arc::default(),
             unsettled_unused: BTreeSet::new(),
@@ -343,7 +346,9 @@ impl<K: Copy + Ord> Frontend<K> {
             }
             Event::Violation(violation) => {
                 self.effects.push_back(Effect::Close(conn, Close::AfterDrain));
-                self.effects.push_back(Effect::Warn(format!("closing a client's connection: {violation}")));
+                if let Some(more) = self.violations.note(&violation, cx.now) {
+                    self.effects.push_back(Effect::Warn(format!("closing a client's connection: {violation}{more}")));
+                }
                 false
             }
         }

@@ -59,6 +59,22 @@ fn a_breach_of_the_protocol_ends_the_connection_and_so_does_a_farewell() {
 }
 
 #[test]
+fn the_same_breach_of_the_protocol_is_told_once_a_minute() {
+    let mut rig = Rig::new(&["vol1"]);
+    let mut told = Vec::new();
+    for _ in 0..100 {
+        let conn = rig.open("vol1", 7);
+        rig.say(conn, "dance");
+        told.extend(rig.effects().into_iter().filter(|effect| matches!(effect, Effect::Warn(_))));
+        rig.gone(conn);
+    }
+    assert_eq!(told.len(), 1, "{told:?}");
+    let conn = rig.open("vol1", 7);
+    rig.say(conn, "sing");
+    assert!(rig.effects().iter().any(|effect| matches!(effect, Effect::Warn(text) if text.contains("sing"))));
+}
+
+#[test]
 fn requests_of_no_client_are_answered_by_their_token() {
     let mut rig = Rig::new(&["vol1"]);
     let conn = rig.open("vol1", 7);
