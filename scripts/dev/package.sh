@@ -9,12 +9,12 @@ Makes target/package/azekura_VERSION_ARCHITECTURE.deb: the program, its service 
 manual pages and completions. Made twice of the same commit it is the same, byte for byte.
 
   test   installs it on a small Debian that boots in a container of systemd (root; debootstrap, systemd-container), and
-         uses it there as its operator would (tests/machine_package.py): some three minutes
+         uses it there as its operator would; then three machines become a cluster (tests/machine_*.py): some minutes
 TEXT
 }
 
 PACKAGE_TOOLS=(dpkg-deb:dpkg objdump:binutils strip:binutils gzip:gzip)
-PACKAGE_TEST_TOOLS=(debootstrap:debootstrap systemd-nspawn:systemd-container nbdinfo:libnbd-bin)
+PACKAGE_TEST_TOOLS=(debootstrap:debootstrap systemd-nspawn:systemd-container ip:iproute2 nsenter:util-linux)
 
 # install_file MODE FROM TO: a file of the package.
 install_file() {
@@ -82,5 +82,5 @@ command_package() {
     ensure_tools "${PACKAGE_TEST_TOOLS[@]}"
     ensure_python pytest:python3-pytest
     cd "$ROOT" || die "cannot enter $ROOT"
-    AZEKURA_PACKAGE=$PACKAGE PYTHONDONTWRITEBYTECODE=1 exec "$PYTHON" -m pytest tests/machine_package.py "$@"
+    AZEKURA_PACKAGE=$PACKAGE PYTHONDONTWRITEBYTECODE=1 exec "$PYTHON" -m pytest tests/machine_package.py tests/machine_cluster.py "$@"
 }
