@@ -6,6 +6,7 @@ pub mod inquiry;
 pub mod mode;
 pub mod opcodes;
 pub mod parameters;
+pub mod reservations;
 pub mod sense;
 
 use crate::scsi::blocks::plan_blocks;

@@ -29,6 +29,8 @@ opcodes! {
     UNMAP = 0x42, "SBC-3 section 5.28.";
     MODE_SELECT_10 = 0x55, "SPC-4 section 6.12.";
     MODE_SENSE_10 = 0x5a, "SPC-4 section 6.14.";
+    PERSISTENT_RESERVE_IN = 0x5e, "SPC-4 section 6.15.";
+    PERSISTENT_RESERVE_OUT = 0x5f, "SPC-4 section 6.16.";
     READ_16 = 0x88, "SBC-3 section 5.13.";
     WRITE_16 = 0x8a, "SBC-3 section 5.38.";
     WRITE_VERIFY_16 = 0x8e, "SBC-3 section 5.42.";
@@ -89,6 +91,12 @@ const COMMANDS: [Command; 34] = [
     Command(WRITE_VERIFY_12, None, &[0xf2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]),
     Command(VERIFY_12, None, &[0xf6, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]),
 ];
+
+/// All commands: operation code and service action.
+#[cfg(test)]
+pub(crate) fn all_known() -> impl Iterator<Item = (u8, Option<u8>)> {
+    COMMANDS.iter().map(|command| (command.0, command.1))
+}
 
 /// Whether there is such a command.
 pub(crate) fn is_known(opcode: u8) -> bool {
