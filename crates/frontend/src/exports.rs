@@ -2,6 +2,7 @@
 
 use crate::REQUEST_BYTES_MAX;
 use crate::attaching::Attaching;
+use crate::reservations::{KnownReservations, Reservations};
 use crate::verbs::{Verb, Verbs};
 use azekura_base::{BLOCK_SIZE, VolumeId};
 use azekura_gateway::{Keyring, VolumeView};
@@ -35,6 +36,13 @@ pub trait Exports {
     /// stays so until the connection is closed.
     fn has_nexus(&self) -> bool {
         true
+    }
+
+    /// The reservations of an export that can be written; `None`: there is no such thing here. As long as nothing has
+    /// changed, the answer is the same one.
+    fn reservations(&self, export: VolumeId) -> Option<Arc<Reservations>> {
+        let _ = export;
+        None
     }
 
     /// A protocol's listing of all exports that a client may see: the bytes that `make` makes of them, in order.
@@ -134,6 +142,8 @@ pub(crate) struct Volumes<'a, K> {
     pub listings: &'a Listings,
     /// Which of them are attached here.
     pub attaching: &'a Attaching<K>,
+    /// Their reservations.
+    pub reservations: &'a KnownReservations,
     /// What is not among them is certainly not there.
     pub is_certain: bool,
     /// The connection has its nexus.
@@ -171,6 +181,10 @@ impl<K: Copy + Ord> Exports for Volumes<'_, K> {
 
     fn has_nexus(&self) -> bool {
         self.has_nexus
+    }
+
+    fn reservations(&self, export: VolumeId) -> Option<Arc<Reservations>> {
+        self.reservations.of(export).cloned()
     }
 
     /// Snapshots can be opened by their names; there may be very many, so that they are not listed.

@@ -11,17 +11,21 @@ use crate::missing::Missing;
 use crate::nexuses::News;
 use crate::patience::Patience;
 use crate::protocol::{Event, StreamProtocol, Tag};
+use crate::request::Request;
+use crate::reservations::KnownReservations;
 use crate::turns::{TurnLimits, Turns};
 use crate::{CONNECTION_REQUESTS_MAX, ClientLimits};
-use azekura_base::{Generation, Repeats, Slab, VolumeId};
+use azekura_base::{Generation, Repeats, Slab};
 use azekura_gateway::{Backend, IN_FLIGHT_BYTES_MAX, Op, Outcome, Unsettled, VolumeView, WRITE_WINDOW};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 mod closing;
+mod knowing;
 mod leaving;
 mod nexus;
+mod reserving;
 
 /// Where the connections are: whoever has their sockets keeps a [`Client`] for each.
 pub trait Clients<K> {
@@ -61,6 +65,8 @@ enum Owner<K> {
         attachment: Generation,
         /// The nexus that is not over before: of a client that has gone.
         member: Option<u64>,
+        /// It has taken a turn.
+        in_turn: bool,
     },
     /// One of [`Frontend::submit`].
     Other(u64),
@@ -103,6 +109,7 @@ pub struct Frontend<K> {
     /// Connections that have opened a volume or a snapshot, and which, as it was when its size changed last.
     opened: BTreeMap<K, Arc<VolumeView>>,
     listings: Listings,
+    reservations: KnownReservations,
     doors: Doors<K>,
     memory: Memory<K>,
     turns: Turns<K>,
@@ -128,6 +135,7 @@ impl<K: Copy + Ord> Frontend<K> {
             patience: Patience::default(),
             opened: BTreeMap::new(),
             listings: Listings::default(),
+            reservations: KnownReservations::default(),
             doors: Doors::new(limits.connections_max),
             memory: Memory::new(MemoryLimits { bytes_max: limits.memory_bytes_max, ..MemoryLimits::default() }),
             turns: Turns::new(TurnLimits {
@@ -221,6 +229,7 @@ impl<K: Copy + Ord> Frontend<K> {
                 keys: cx.backend.keys(),
                 listings: &self.listings,
                 attaching: &self.attaching,
+                reservations: &self.reservations,
                 is_certain: self.missing.is_certain(conn),
                 has_nexus: self.members.has(conn),
                 conn,
@@ -315,16 +324,10 @@ impl<K: Copy + Ord> Frontend<K> {
                 self.opened.extend(view.map(|view| (conn, view)));
                 true
             }
-            Event::Request { tag, memory_bytes, request } => {
-                self.memory.received(conn, memory_bytes);
-                let Some(op) = request.op() else {
-                    self.memory.answered(conn, memory_bytes);
-                    client.protocol().reply(tag, Outcome::Done);
-                    return true;
-                };
-                client.ready = Some(Ready { tag, memory_bytes, op });
-                self.turns.ask(conn, memory_bytes);
-                false
+            Event::Request { tag, memory_bytes, request } => self.requested(conn, client, tag, memory_bytes, request),
+            Event::Reserves { tag, memory_bytes, request } => {
+                self.reserves(conn, client, tag, memory_bytes, request);
+                true
             }
             Event::Closed => {
                 self.effects.push_back(Effect::Close(conn, Close::AfterDrain));
@@ -334,6 +337,27 @@ impl<K: Copy + Ord> Frontend<K> {
                 self.effects.push_back(Effect::Close(conn, Close::AfterDrain));
                 self.effects.push_back(Effect::Warn(format!("closing a client's connection: {violation}")));
                 false
+            }
+        }
+    }
+
+    /// A client has asked for something. False: that waits for its turn, and nothing more is taken meanwhile.
+    fn requested(&mut self, conn: K, client: &mut Client, tag: Tag, memory_bytes: usize, request: Request) -> bool {
+        self.memory.received(conn, memory_bytes);
+        let done = match self.why_barred(conn, client, &request) {
+            Some(why) => Err(Outcome::Failed(why)),
+            None => request.op().ok_or(Outcome::Done),
+        };
+        match done {
+            Ok(op) => {
+                client.ready = Some(Ready { tag, memory_bytes, op });
+                self.turns.ask(conn, memory_bytes);
+                false
+            }
+            Err(outcome) => {
+                self.memory.answered(conn, memory_bytes);
+                client.protocol().reply(tag, outcome);
+                true
             }
         }
     }
@@ -381,7 +405,8 @@ impl<K: Copy + Ord> Frontend<K> {
         };
         self.attaching.begin(&volume, attachment);
         let waits = Some((conn, ready.tag, ready.memory_bytes));
-        let id = self.running.insert(Owner::Client { waits, volume: Arc::clone(&volume), attachment, member: None });
+        let (volume_of, member, in_turn) = (Arc::clone(&volume), None, true);
+        let id = self.running.insert(Owner::Client { waits, volume: volume_of, attachment, member, in_turn });
         cx.backend.submit(id, &volume, attachment, ready.op);
     }
 
@@ -412,83 +437,30 @@ impl<K: Copy + Ord> Frontend<K> {
         match self.running.remove(id) {
             None => {}
             Some(Owner::Other(token)) => self.effects.push_back(Effect::Answered(token, outcome)),
-            Some(Owner::Client { waits, volume, attachment, member }) => {
-                if let Some((conn, tag, memory_bytes)) = waits {
-                    self.memory.answered(conn, memory_bytes);
-                    self.turns.ended(conn, memory_bytes);
-                    if let Some(client) = cx.clients.client(conn) {
-                        client.protocol().reply(tag, outcome);
-                        self.effects.push_back(Effect::Touched(conn));
-                    }
-                    if self.members.is_sweeping(conn) {
-                        self.pump(conn, cx);
-                    }
-                }
-                self.attaching.end(&volume, attachment);
-                self.leave_if_unused(&volume);
-                if let Some(number) = member {
-                    self.nexus_answered(number);
-                }
+            Some(owner) => self.answered(owner, |protocol, tag| protocol.reply(tag, outcome), cx),
+        }
+    }
+
+    /// A client's request has ended: it is told, if it is still there.
+    fn answered(&mut self, owner: Owner<K>, tell: impl FnOnce(&mut dyn StreamProtocol, Tag), cx: &mut Context<'_, K>) {
+        let Owner::Client { waits, volume, attachment, member, in_turn } = owner else { return };
+        if let Some((conn, tag, memory_bytes)) = waits {
+            self.memory.answered(conn, memory_bytes);
+            if in_turn {
+                self.turns.ended(conn, memory_bytes);
+            }
+            if let Some(client) = cx.clients.client(conn) {
+                tell(client.protocol(), tag);
+                self.effects.push_back(Effect::Touched(conn));
+            }
+            if self.members.is_sweeping(conn) {
+                self.pump(conn, cx);
             }
         }
-    }
-
-    /// A volume is attached to this node, or is not, and why.
-    pub fn volume_attached(
-        &mut self,
-        name: &str,
-        outcome: Result<(VolumeId, Generation), String>,
-        cx: &mut Context<'_, K>,
-    ) {
-        // It may have ended on its way here.
-        self.look_for_ended |= outcome.is_ok();
-        let attached = self.attaching.attached(name, outcome);
-        if attached.again {
-            self.effects.push_back(Effect::Attach(name.to_owned()));
+        self.attaching.end(&volume, attachment);
+        self.leave_if_unused(&volume);
+        if let Some(number) = member {
+            self.nexus_answered(number);
         }
-        if let Some(attachment) = attached.unwanted {
-            self.effects.push_back(Effect::GiveBack(name.to_owned(), attachment));
-        }
-        attached.waiting.into_iter().for_each(|conn| self.pump(conn, cx));
-        self.leave_if_unused(name);
-    }
-
-    /// A volume is given back.
-    pub fn volume_given_back(&mut self, name: &str) {
-        if self.attaching.given_back(name) {
-            self.effects.push_back(Effect::Attach(name.to_owned()));
-        }
-    }
-
-    fn look_if_asked(&mut self) {
-        if self.missing.begin() {
-            self.effects.push_back(Effect::ReadConfiguration);
-        }
-    }
-
-    /// The configuration was read, and this node will know it up to `revision`; `None`: it could not be read.
-    pub fn configuration_read(&mut self, revision: Option<u64>, cx: &mut Context<'_, K>) {
-        self.missing.configuration_read(revision);
-        self.known(cx);
-    }
-
-    /// The node may know more of the configuration.
-    pub fn known(&mut self, cx: &mut Context<'_, K>) {
-        let certain = self.missing.known(cx.backend.revision());
-        certain.into_iter().for_each(|conn| self.pump(conn, cx));
-        self.look_if_asked();
-    }
-
-    /// The node's volumes may have changed.
-    pub fn volumes_changed(&mut self, cx: &mut Context<'_, K>) {
-        self.listings.clear();
-        self.close_deleted(cx);
-        self.tell_of_sizes(cx);
-        self.known(cx);
-    }
-
-    /// Some attachments may have ended.
-    pub fn attachments_ended(&mut self) {
-        self.look_for_ended = true;
     }
 }

@@ -42,6 +42,8 @@ impl<S: Scene> Cluster<S> {
             Effect::Ended(..) => {}
             // The simulator's clients have no names.
             Effect::Nexus(..) => {}
+            // And none of them knows of reservations.
+            Effect::Reserves(..) => {}
             Effect::ReadConfiguration => {
                 let at = match self.configuration.away(life.node, self.now) {
                     None => self.now + self.configuration.delay(),
