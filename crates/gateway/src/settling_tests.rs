@@ -46,7 +46,11 @@ fn gateways() -> [Gateway; 2] {
 }
 
 fn submit(gateway: &mut Gateway, token: u64, volume: &str, now: Duration) -> Vec<WriteRequest> {
-    gateway.submit(token, volume, HELD, Op::Write { offset: 0, bytes: Bytes::from(vec![1; 4096]) }, now);
+    submit_under(gateway, token, volume, HELD, now)
+}
+
+fn submit_under(gateway: &mut Gateway, token: u64, volume: &str, held: Generation, now: Duration) -> Vec<WriteRequest> {
+    gateway.submit(token, volume, held, Op::Write { offset: 0, bytes: Bytes::from(vec![1; 4096]) }, now);
     sent(gateway)
 }
 
@@ -166,4 +170,22 @@ fn nothing_is_left_to_settle_of_what_has_ended() {
         assert_eq!(sent(&mut two).len(), 1);
         assert_eq!(one.next_tick(), None);
     }
+}
+
+#[test]
+fn what_was_given_up_under_a_later_attachment_is_settled_when_an_earlier_one_ends() {
+    let [mut one, _] = gateways();
+    submit(&mut one, 1, "v1", Duration::ZERO);
+    let (now, settles) = give_up(&mut one, 1);
+    assert_eq!(settles[0].attachment, HELD);
+    submit_under(&mut one, 2, "v1", Generation(9), now);
+    let later = now + BOUND + BOUND;
+    one.tick(later);
+    assert!(effects(&mut one).1.contains(&(2, Outcome::Failed(IoStatus::Io))));
+    one.end_attachments(|_, attachment| attachment == HELD);
+    one.tick(later + Duration::from_secs(1));
+    let settle = sent(&mut one).pop().unwrap();
+    assert_eq!((settle.attachment, &settle.body), (Generation(9), &Body::Zero));
+    answer(&mut one, &settle, Ok(()), later + Duration::from_secs(1));
+    assert!(!one.unsettled().has(VolumeId(1)));
 }

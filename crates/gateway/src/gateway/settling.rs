@@ -74,7 +74,11 @@ impl Gateway {
         };
         let (numbered, others) = self.parts.extract(to_settle);
         others.iter().for_each(|in_flight| self.room.numbered(in_flight.wanted().volume));
-        numbered.iter().map(|(_, in_flight)| in_flight).chain(&others).for_each(|in_flight| self.room.give(in_flight));
+        for in_flight in numbered.iter().map(|(_, in_flight)| in_flight).chain(&others) {
+            self.room.give(in_flight);
+            // What was given up under a later attachment still has to be settled, by another write.
+            self.parts.settles_no_more(in_flight.wanted().pg, in_flight.wanted().volume);
+        }
         let over = self.parts.forget_given_up(ended);
         over.iter().for_each(|(pg, volume)| self.unsettled.settled(*volume, *pg, self.session));
         if !over.is_empty() {

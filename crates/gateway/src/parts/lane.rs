@@ -120,13 +120,19 @@ impl Lane {
     /// The write that was to settle what was given up of the volume is answered, and is `committed` or not. True when
     /// nothing of that can be applied any more.
     pub(super) fn settled(&mut self, id: RequestId, volume: VolumeId, committed: bool) -> bool {
-        let Some(given_up) = self.given_up.get_mut(&volume) else { return false };
-        given_up.settles = false;
-        let settled = committed && given_up.last < id;
+        self.settles_no_more(volume);
+        let settled = committed && self.given_up.get(&volume).is_some_and(|given_up| given_up.last < id);
         if settled {
             self.given_up.remove(&volume);
         }
         settled
+    }
+
+    /// The volume's write that was to settle is not under way any more.
+    pub(super) fn settles_no_more(&mut self, volume: VolumeId) {
+        if let Some(given_up) = self.given_up.get_mut(&volume) {
+            given_up.settles = false;
+        }
     }
 
     /// Forgets what was given up of volumes, under attachments, that have ended: nobody takes it any more. Gives the

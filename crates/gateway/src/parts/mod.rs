@@ -165,6 +165,13 @@ impl Parts {
         self.lanes.get_mut(&pg).is_some_and(|lane| lane.settled(id, volume, committed))
     }
 
+    /// The write that was to settle what was given up was taken out unanswered.
+    pub(crate) fn settles_no_more(&mut self, pg: PgId, volume: VolumeId) {
+        if let Some(lane) = self.lanes.get_mut(&pg) {
+            lane.settles_no_more(volume);
+        }
+    }
+
     /// Forgets what was given up of volumes, under attachments, that have ended. Gives the volumes, in their groups.
     pub(crate) fn forget_given_up(&mut self, ended: impl Fn(VolumeId, Generation) -> bool) -> Vec<(PgId, VolumeId)> {
         let lanes = self.lanes.iter_mut();

@@ -15,8 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
-/// Threads that look leaves up. Each waits for the device, so they are more than processors: with three of them, reads
-/// over ten times what memory holds waited for each other (decision 0035).
+/// Threads that look leaves up. Each waits for the device, so they are more than processors (decision 0035).
 const READERS: usize = 8;
 
 /// The way to the threads; they end, with the database closed, when this is dropped.
