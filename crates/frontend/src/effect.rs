@@ -38,6 +38,9 @@ pub enum Effect<K> {
     /// Something is asked of the reservations of the volume of this name and number; [`crate::Frontend::reserved`]
     /// answers with this token.
     Reserves(u64, Arc<str>, VolumeId, ReservationRequest),
+    /// All changes of the volume's reservations up to this one are heeded here: nothing is under way that was asked for
+    /// before they were known. Told where a fence is due, and where the volume is not used, too.
+    Heeds(VolumeId, u64),
     /// A request of [`crate::Frontend::submit`] has ended.
     Answered(u64, Outcome),
     /// Something that people should know.

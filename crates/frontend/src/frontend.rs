@@ -5,6 +5,7 @@ use crate::client::{Client, Ready};
 use crate::doors::Doors;
 use crate::effect::{Close, Effect};
 use crate::exports::{Listings, Volumes};
+use crate::heeding::{Era, Heeding};
 use crate::members::Members;
 use crate::memory::{Memory, MemoryLimits};
 use crate::missing::Missing;
@@ -15,7 +16,7 @@ use crate::request::Request;
 use crate::reservations::KnownReservations;
 use crate::turns::{TurnLimits, Turns};
 use crate::{CONNECTION_REQUESTS_MAX, ClientLimits};
-use azekura_base::{Generation, Repeats, Slab};
+use azekura_base::{Generation, Repeats, Slab, VolumeId};
 use azekura_gateway::{Backend, IN_FLIGHT_BYTES_MAX, Op, Outcome, Unsettled, VolumeView, WRITE_WINDOW};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -67,6 +68,8 @@ enum Owner<K> {
         member: Option<u64>,
         /// It has taken a turn.
         in_turn: bool,
+        /// The volume that a write changes, and the era of its rights.
+        writes: Option<(VolumeId, Era)>,
     },
     /// One of [`Frontend::submit`].
     Other(u64),
@@ -110,6 +113,7 @@ pub struct Frontend<K> {
     opened: BTreeMap<K, Arc<VolumeView>>,
     listings: Listings,
     reservations: KnownReservations,
+    heeding: Heeding,
     doors: Doors<K>,
     memory: Memory<K>,
     turns: Turns<K>,
@@ -136,6 +140,7 @@ impl<K: Copy + Ord> Frontend<K> {
             opened: BTreeMap::new(),
             listings: Listings::default(),
             reservations: KnownReservations::default(),
+            heeding: Heeding::default(),
             doors: Doors::new(limits.connections_max),
             memory: Memory::new(MemoryLimits { bytes_max: limits.memory_bytes_max, ..MemoryLimits::default() }),
             turns: Turns::new(TurnLimits {
@@ -350,7 +355,7 @@ impl<K: Copy + Ord> Frontend<K> {
         };
         match done {
             Ok(op) => {
-                client.ready = Some(Ready { tag, memory_bytes, op });
+                client.ready = Some(Ready { tag, memory_bytes, op, era: self.heeding.now() });
                 self.turns.ask(conn, memory_bytes);
                 false
             }
@@ -403,10 +408,12 @@ impl<K: Copy + Ord> Frontend<K> {
         let (Some(ready), Some((volume, attachment))) = (client.ready.take(), client.volume.clone()) else {
             return self.turns.gone(conn);
         };
+        let opened = self.opened.get(&conn).filter(|_| ready.op.is_write());
+        let writes = opened.map(|view| (view.id, ready.era));
         self.attaching.begin(&volume, attachment);
         let waits = Some((conn, ready.tag, ready.memory_bytes));
         let (volume_of, member, in_turn) = (Arc::clone(&volume), None, true);
-        let id = self.running.insert(Owner::Client { waits, volume: volume_of, attachment, member, in_turn });
+        let id = self.running.insert(Owner::Client { waits, volume: volume_of, attachment, member, in_turn, writes });
         cx.backend.submit(id, &volume, attachment, ready.op);
     }
 
@@ -443,7 +450,7 @@ impl<K: Copy + Ord> Frontend<K> {
 
     /// A client's request has ended: it is told, if it is still there.
     fn answered(&mut self, owner: Owner<K>, tell: impl FnOnce(&mut dyn StreamProtocol, Tag), cx: &mut Context<'_, K>) {
-        let Owner::Client { waits, volume, attachment, member, in_turn } = owner else { return };
+        let Owner::Client { waits, volume, attachment, member, in_turn, .. } = owner else { return };
         if let Some((conn, tag, memory_bytes)) = waits {
             self.memory.answered(conn, memory_bytes);
             if in_turn {

@@ -21,6 +21,7 @@ mod doors;
 mod effect;
 mod exports;
 mod frontend;
+mod heeding;
 mod holders;
 mod members;
 mod memory;

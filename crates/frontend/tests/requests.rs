@@ -134,7 +134,8 @@ impl Node {
                     self.rig.gone(conn);
                 }
                 Effect::Nexus(..) => panic!("no client has a name"),
-                Effect::Answered(..) | Effect::Warn(_) | Effect::Touched(_) | Effect::Reserves(..) => {}
+                Effect::Answered(..) | Effect::Warn(_) | Effect::Touched(_) => {}
+                Effect::Reserves(..) | Effect::Heeds(..) => {}
             }
         }
     }

@@ -3,7 +3,7 @@
 
 mod support;
 
-use azekura_base::{Generation, VolumeId};
+use azekura_base::{Generation, PgId, SessionId, VolumeId};
 use azekura_frontend::{Effect, ReservationAnswer, ReservationRequest, Reservations};
 use azekura_model::{RegistrantName, ReservationCommand, ReservationKind, ReservationStatus, ReservationsRecord};
 use std::collections::BTreeMap;
@@ -25,7 +25,8 @@ fn know(rig: &mut Rig, of_one: Option<Reservations>) {
 }
 
 fn asked(rig: &mut Rig) -> u64 {
-    let effects = rig.effects();
+    let mut effects = rig.effects();
+    effects.retain(|effect| !matches!(effect, Effect::Heeds(..)));
     let [Effect::Reserves(token, name, VolumeId(1), ReservationRequest::Read)] = &effects[..] else {
         panic!("{effects:?}")
     };
@@ -110,4 +111,96 @@ fn clients_see_what_is_known_last() {
         rig.front(|frontend, cx| frontend.reserved(token, ReservationAnswer::Later, cx));
         assert!(rig.heard(conn).ends_with(&format!("seen Some({number})\n")));
     }
+}
+
+/// The record of a volume by which a host has lost its rights, and others wait until all heed that.
+fn preempted() -> ReservationsRecord {
+    let host = RegistrantName::Nvme { host: 6 };
+    let kind = ReservationKind::WriteExclusive;
+    let two = reserved(kind).carry_out(&host, &ReservationCommand::RegisterNew { new: 8 }, 3).1.unwrap();
+    let preempt = ReservationCommand::Preempt { key: 8, victim: 7, kind, abort: false };
+    let record = two.carry_out(&host, &preempt, 4).1.unwrap();
+    assert_eq!((record.number, record.fence_due), (4, Some(4)));
+    record
+}
+
+fn heeds(number: u64) -> Vec<Effect<u32>> {
+    vec![Effect::Heeds(VolumeId(1), number)]
+}
+
+#[test]
+fn a_change_is_heeded_when_no_write_from_before_is_under_way() {
+    let mut rig = Rig::new(&["vol1", "vol2"]);
+    let conn = rig.open("vol1", 7);
+    let elsewhere = rig.open("vol2", 8);
+    let heeding = rig.connect_speaking(true);
+    rig.say(heeding, "open vol1");
+    know(&mut rig, None);
+    rig.effects();
+    rig.say(conn, "write 0 aaaa\nread 0 4");
+    rig.say(elsewhere, "write 0 bbbb");
+    know(&mut rig, Some(Reservations::of(preempted())));
+    assert_eq!(rig.effects(), [], "a write of before is under way");
+    // What comes now is by the rights of now: nobody waits for it, nor for reads, nor for other volumes.
+    rig.say(heeding, "write 0 cccc");
+    let first = *rig.volumes.asked.iter().find(|(_, (name, ..))| name == "vol1").unwrap().0;
+    rig.volumes.asked.remove(&first);
+    rig.front(|frontend, cx| frontend.complete(first, azekura_gateway::Outcome::Done, cx));
+    rig.turn();
+    assert_eq!(rig.volumes.asked.len(), 3);
+    assert_eq!(rig.effects(), heeds(4));
+    know(&mut rig, Some(Reservations::of(preempted())));
+    assert_eq!(rig.effects(), [], "once");
+}
+
+#[test]
+fn writes_that_wait_for_their_turn_and_those_of_clients_that_are_gone_are_waited_for() {
+    let mut rig = Rig::new(&["vol1"]);
+    let [conn, gone] = [rig.open("vol1", 7), rig.connect()];
+    rig.say(gone, "open vol1");
+    know(&mut rig, None);
+    rig.say(gone, "write 0 aaaa");
+    rig.volumes.stuck.insert("vol1".to_owned());
+    rig.say(conn, "write 0 bbbb");
+    rig.gone(gone);
+    rig.effects();
+    know(&mut rig, Some(Reservations::of(preempted())));
+    assert_eq!((rig.effects(), rig.volumes.asked.len()), (vec![], 1));
+    rig.answer_all();
+    assert_eq!(rig.effects(), [], "the other one has not had its turn");
+    rig.volumes.stuck.clear();
+    rig.turn();
+    assert_eq!((rig.effects(), rig.volumes.asked.len()), (vec![], 1));
+    rig.answer_all();
+    assert_eq!(rig.effects(), heeds(4));
+}
+
+#[test]
+fn what_is_not_used_is_heeded_at_once_and_each_fence_once() {
+    let mut rig = Rig::new(&["vol1"]);
+    know(&mut rig, Some(Reservations::of(reserved(ReservationKind::WriteExclusive))));
+    assert_eq!(rig.effects(), heeds(2));
+    know(&mut rig, Some(Reservations::of(preempted())));
+    assert_eq!(rig.effects(), heeds(4));
+    let done = preempted().fenced(4).unwrap();
+    know(&mut rig, Some(Reservations::of(done.clone())));
+    assert_eq!(rig.effects(), [], "nobody waits any more");
+    let host = RegistrantName::Nvme { host: 6 };
+    let release = ReservationCommand::Release { key: 8, kind: ReservationKind::WriteExclusive };
+    let free = done.carry_out(&host, &release, 5).1.unwrap();
+    know(&mut rig, Some(Reservations::of(free)));
+    assert_eq!(rig.effects(), [], "nobody lost anything");
+}
+
+#[test]
+fn what_was_given_up_is_waited_for() {
+    let mut rig = Rig::new(&["vol1"]);
+    let unsettled = Arc::new(azekura_gateway::Unsettled::default());
+    rig.frontend.share(Arc::clone(&unsettled));
+    unsettled.given_up(VolumeId(1), PgId(1), SessionId(1));
+    know(&mut rig, Some(Reservations::of(preempted())));
+    assert_eq!(rig.effects(), []);
+    unsettled.settled(VolumeId(1), PgId(1), SessionId(1));
+    rig.turn();
+    assert_eq!(rig.effects(), heeds(4));
 }
