@@ -61,6 +61,7 @@ impl From<MetaError> for ApiError {
             | E::InvalidProtection { .. }
             | E::InvalidGrant { .. }
             | E::NotEncrypted { .. }
+            | E::NotReserved { .. }
             | E::TooManyVolumes { .. }
             | E::ShrinkRefused { .. } => ErrorCode::Refused,
             E::NotEnoughDevices { .. } | E::Overcommit { .. } | E::DrainRefused { .. } => ErrorCode::NoRoom,

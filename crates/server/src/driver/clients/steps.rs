@@ -5,7 +5,7 @@ use crate::driver::dataplane::DataPlane;
 use crate::driver::messages::Report;
 use crate::driver::stream::Conn;
 use crate::listeners::Speak;
-use azekura_frontend::{Client, Clients, Close, Context, Effect, Frontend, ReservationAnswer};
+use azekura_frontend::{Client, Clients, Close, Context, Effect, Frontend};
 use azekura_gateway::Op;
 use azekura_reactor::{self as reactor, ConnId, Reactor, Released};
 
@@ -112,10 +112,10 @@ impl DataPlane {
                 Effect::Ended(volume, attachment) => self.report(Report::Ended(volume, attachment)),
                 Effect::Nexus(number, news) => self.report(Report::Nexus(number, news)),
                 Effect::ReadConfiguration => self.report(Report::ReadConfiguration),
-                // Nobody carries such commands out yet, and so none are offered to clients.
-                Effect::Reserves(token, ..) => {
-                    self.front(|frontend, context| frontend.reserved(token, ReservationAnswer::Failed, context));
+                Effect::Reserves(token, name, volume, request) => {
+                    self.report(Report::Reserves(token, name, volume, request))
                 }
+                Effect::Heeds(volume, number) => self.report(Report::Heeds(volume, number)),
                 Effect::Answered(token, outcome) => self.clients.trimmed(token, &outcome),
                 Effect::Warn(what) => self.report(Report::Warn(what)),
             }
