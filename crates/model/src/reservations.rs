@@ -184,7 +184,7 @@ pub struct ReservationsRecord {
     pub generation: u32,
     /// The number of the last change.
     pub number: u64,
-    /// Up to this change somebody may do less than before, and not every gateway has confirmed that nothing is under
+    /// Up to this change somebody may do less or more than before, and not every gateway has confirmed that nothing is under
     /// way any more that was begun before. Until all have, no command of reservations is answered.
     #[serde(default, with = "crate::zero_is_none")]
     pub fence_due: Option<u64>,
@@ -386,7 +386,7 @@ impl ReservationsRecord {
         };
         let Some(mut next) = verdict.next else { return (nothing(ReservationStatus::Good), None) };
         next.number = self.number + 1;
-        if !verdict.aborted.is_empty() || self.is_more_than(&next) {
+        if !verdict.aborted.is_empty() || self.gives_other_rights_than(&next) {
             next.fence_due = Some(next.number);
         }
         let change = ReservationChange {
@@ -400,11 +400,11 @@ impl ReservationsRecord {
         (ReservationOutcome::of(change, next.fence_due), Some(next))
     }
 
-    /// Whether somebody may do more by this record than by a later one.
-    fn is_more_than(&self, later: &ReservationsRecord) -> bool {
+    /// Whether somebody may do more or less by this record than by a later one.
+    fn gives_other_rights_than(&self, later: &ReservationsRecord) -> bool {
         let names = self.registrants.iter().chain(&later.registrants).map(|registrant| &registrant.name);
         let mut names = names.map(|name| (self.rights(name), later.rights(name)));
-        self.rights_of(false, false) > later.rights_of(false, false) || names.any(|(before, after)| before > after)
+        self.rights_of(false, false) != later.rights_of(false, false) || names.any(|(before, after)| before != after)
     }
 
     fn forget_old_changes(&mut self) {

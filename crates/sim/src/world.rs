@@ -20,11 +20,13 @@ use crate::kernel::network::{ConnId, Narrow, Network};
 use crate::kernel::process::Life;
 use crate::kernel::random::Random;
 use crate::kernel::rings::Rings;
+use crate::kernel::time::Stamp;
 use crate::plan::{Lie, Mode, Plan};
 use crate::report::{Invariant, Violation};
 use crate::workloads::clients::Clients;
 use crate::workloads::fsx::Fsx;
 use crate::workloads::lost::Lost;
+use crate::workloads::preempter::Preempter;
 use crate::workloads::snapshots::Snapshots;
 use crate::workloads::usurper::Usurper;
 use azekura_base::{DeviceId, Epoch, NodeId, PgId, WriteHeader};
@@ -73,6 +75,7 @@ pub(crate) struct Stage {
     pub(crate) lost: Lost,
     pub(crate) snapshots: Snapshots,
     pub(crate) usurper: Usurper,
+    pub(crate) preempter: Preempter,
     pub(crate) fsx: Fsx,
     pub(crate) history: History,
     pub(crate) order: Order,
@@ -139,6 +142,7 @@ pub(crate) fn draw(seed: u64, plan: &Plan) -> Result<World, Violation> {
         lost,
         snapshots: Snapshots::new(plan),
         usurper,
+        preempter: Preempter::new(Random::new(seed ^ 0x7072_6565)),
         fsx,
         history: History::default(),
         order: Order::default(),
@@ -165,6 +169,7 @@ impl Scene for Stage {
     fn cue(world: &mut World, cue: Cue) {
         match cue {
             Cue::Usurp => world.usurp(),
+            Cue::Preempt => world.preempt(),
             Cue::Snapshot => world.snapshot_turn(),
             Cue::Relay => world.relay_turn(),
             Cue::Lost => world.lost_turn(),
@@ -196,6 +201,10 @@ impl Scene for Stage {
     fn clients_gone(world: &mut World, life: Life) {
         world.lost_loses(life);
         world.inspections_end(life);
+    }
+
+    fn host_is_out(world: &mut World, host: usize, at: Stamp) {
+        world.host_is_out(host, at);
     }
 
     fn heard(world: &mut World, life: Life) {

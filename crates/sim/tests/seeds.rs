@@ -351,6 +351,13 @@ fn who_has_lost_the_volume_writes_nothing() {
 }
 
 #[test]
+fn a_host_that_was_put_out_writes_nothing() {
+    let report = run_all(Mode::Reservations, 1..=8);
+    assert!(faults(&report, "host put out") > 100 && faults(&report, "write barred") > 100, "{report}");
+    assert!(faults(&report, "attachment ended by a reservation") > 3 && report.done > 3000, "{report}");
+}
+
+#[test]
 fn snapshots_are_of_one_moment() {
     let report = run_all(Mode::Snapshots, 1..=3);
     assert!(faults(&report, "snapshot of several volumes") > 10 && faults(&report, "clone") > 3, "{report}");
@@ -453,6 +460,7 @@ fn seeds_that_nobody_knows_lose_nothing() {
         Mode::Crash,
         Mode::Partitions,
         Mode::Attachments,
+        Mode::Reservations,
         Mode::Snapshots,
         Mode::Devices,
         Mode::Fsx,

@@ -173,8 +173,12 @@ mod tests {
         assert_eq!(good(&mut memory, 1, &ReservationCommand::RegisterNew { new: 7 }, 1).fence_due, None);
         let outcome = good(&mut memory, 1, &ReservationCommand::Reserve { key: 7, kind: KIND }, 2);
         assert_eq!(outcome.fence_due, Some(2), "others may not write any more");
-        assert_eq!(good(&mut memory, 2, &ReservationCommand::RegisterNew { new: 9 }, 3).fence_due, Some(2));
-        assert_eq!(change(&mut memory, 3, &ReservationCommand::Clear { key: 1 }, 4).unwrap().fence_due, Some(2));
+        assert_eq!(
+            good(&mut memory, 2, &ReservationCommand::RegisterNew { new: 9 }, 3).fence_due,
+            Some(3),
+            "he may write"
+        );
+        assert_eq!(change(&mut memory, 3, &ReservationCommand::Clear { key: 1 }, 4).unwrap().fence_due, Some(3));
         let preempt = ReservationCommand::Preempt { key: 7, victim: 9, kind: KIND, abort: true };
         assert_eq!(good(&mut memory, 1, &preempt, 5).fence_due, Some(4));
         assert_eq!(confirm(&mut memory, 3), Some(4), "confirmed too early");

@@ -9,7 +9,7 @@ use crate::kernel::time::Stamp;
 use crate::plan::{Plan, WRITE_BLOCKS_MAX};
 use crate::workloads::contents::{BLOCK_SECTORS, SECTOR_SIZE};
 use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, Endpoint, Generation, NodeId, Shard};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -173,6 +173,11 @@ impl Clients {
     /// A client is attached there from now on.
     pub(crate) fn move_to(&mut self, client: usize, at: Endpoint) {
         self.at[client] = at;
+    }
+
+    /// The operations under way.
+    pub(crate) fn running(&self) -> BTreeSet<u64> {
+        self.running.keys().copied().collect()
     }
 
     pub(crate) fn idle(&self) -> bool {

@@ -49,6 +49,9 @@ impl World {
         let (kind, first, count) = layout.draw(random);
         let (offset, len) = (first * SECTOR_SIZE as u64, count * SECTOR_SIZE as u64);
         let id = self.note_operation(life, attachment, Some(client), kind, first, count);
+        if let Some(host) = self.reservers().host_of(client as u64) {
+            self.scene.preempter.begins(id, host);
+        }
         let request = match kind {
             Kind::Read => Request::Read { offset, len },
             Kind::Write => Request::Write { offset, bytes: encode(id, first, count) },
@@ -184,6 +187,11 @@ impl World {
                 self.report.fenced += 1;
                 self.record(id, &op, NEVER);
             }
+            Outcome::Failed(IoStatus::ReadOnly) if self.reservers().on => {
+                self.count("write barred");
+                self.scene.preempter.is_barred(id);
+                self.record(id, &op, NEVER);
+            }
             // It was deleted meanwhile.
             Outcome::Failed(IoStatus::Gone) if op.snapshot.is_some() => self.report.failed += 1,
             Outcome::Failed(IoStatus::Io) if lost::timed_out(waited, self.plan.io_timeout) => {
@@ -220,6 +228,7 @@ impl World {
             }
             Outcome::Done => {
                 self.report.done += 1;
+                self.check_host(id, op.start, op.attachment);
                 self.overtake(&op, end);
                 self.record(id, &op, end);
             }
