@@ -131,7 +131,11 @@ fn dump(arguments: &DumpArgs) -> Result<ExitCode, CliError> {
             print_json(&segment)?;
         } else if let Some(generation) = segment.generation {
             let payload: u32 = segment.batches.iter().map(|batch| batch.payload_blocks).sum();
-            let ends = if segment.summary { ", ends with its summary" } else { "" };
+            let ends = match (segment.apart, segment.summary) {
+                (true, _) => " of moved blocks",
+                (false, true) => ", ends with its summary",
+                (false, false) => "",
+            };
             print(&format!(
                 "segment {}: generation {generation}, {} batches, {payload} payload blocks{ends}\n",
                 segment.segment,

@@ -119,6 +119,8 @@ pub struct Report {
     pub cleaned_segments: u64,
     /// Blocks moved by the cleaner.
     pub moved_blocks: u64,
+    /// Those of them that went into segments of their own (decision 0036).
+    pub moved_apart_blocks: u64,
     /// Checkpoints saved.
     pub checkpoints: u64,
     /// Blocks that failed their checksum.
@@ -158,6 +160,7 @@ impl Report {
         self.log_bytes += other.log_bytes;
         self.cleaned_segments += other.cleaned_segments;
         self.moved_blocks += other.moved_blocks;
+        self.moved_apart_blocks += other.moved_apart_blocks;
         self.checkpoints += other.checkpoints;
         self.asked_again += other.asked_again;
         self.scrubs += other.scrubs;
@@ -185,14 +188,15 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "{} events, {} messages of {} MiB, {} MiB of log, {} checkpoints, {} segments cleaned, {} blocks moved",
+            "{} events, {} messages of {} MiB, {} MiB of log, {} checkpoints, {} segments cleaned, {} blocks moved, {} of them apart",
             self.events,
             self.messages,
             self.message_bytes / MIB,
             self.log_bytes / MIB,
             self.checkpoints,
             self.cleaned_segments,
-            self.moved_blocks
+            self.moved_blocks,
+            self.moved_apart_blocks
         )?;
         let faults: Vec<String> = self.faults.iter().map(|(kind, count)| format!("{count} × {kind}")).collect();
         write!(

@@ -50,6 +50,7 @@ fn without_faults_everything_is_answered() {
     let report = run_all(Mode::Calm, 1..=8);
     assert_eq!(report.done, report.operations);
     assert!(report.checkpoints > 100 && report.cleaned_segments > 100, "{report}");
+    assert!(report.moved_apart_blocks > 1000, "{report}");
 }
 
 #[test]
@@ -67,6 +68,7 @@ fn crashes_lose_nothing_that_was_acknowledged() {
     let report = run_all(Mode::Crash, 1..=20);
     assert!(faults(&report, "crash of a node") > 20 && faults(&report, "crash of all nodes") > 10, "{report}");
     assert!(report.unknown > 50 && report.done > 10_000, "{report}");
+    assert!(report.moved_apart_blocks > 5000, "{report}");
 }
 
 #[test]
@@ -78,7 +80,7 @@ fn more_crashes_lose_nothing_that_was_acknowledged() {
 fn damaged_blocks_are_never_data() {
     let report = run_all(Mode::Flips, 1..=18);
     assert!(faults(&report, "flipped bit") > 20 && report.checksum_errors > 3, "{report}");
-    assert!(faults(&report, "damaged leaf") > 5, "{report}");
+    assert!(faults(&report, "damaged leaf") > 5 && report.moved_apart_blocks > 5000, "{report}");
 }
 
 #[test]

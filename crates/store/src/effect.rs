@@ -343,7 +343,11 @@ impl fmt::Display for OpenError {
         match self {
             OpenError::Options(what) => write!(f, "wrong options: {what}"),
             OpenError::NotFormatted => write!(f, "there is no superblock: this is not a formatted device"),
-            OpenError::Version(version) => write!(f, "format version {version} is not known to this program"),
+            OpenError::Version(version) => write!(
+                f,
+                "format version {version} is not known to this program: if it is a former one, the device has to be \
+                 formatted again, and gets its copies from others"
+            ),
             OpenError::Identity(what) => write!(f, "not the expected device: {what}"),
             OpenError::Damaged(what) => write!(f, "the log is damaged: {what}"),
             OpenError::Device(error) => error.fmt(f),

@@ -36,6 +36,8 @@ pub struct Statistics {
     pub client_blocks: u64,
     /// Payload blocks of relocations.
     pub moved_blocks: u64,
+    /// Those of them that went into segments of their own.
+    pub moved_apart_blocks: u64,
     /// Segments that the cleaner has emptied.
     pub cleaned_segments: u64,
     /// Checkpoints saved.

@@ -5,18 +5,10 @@ mod common;
 
 use azekura_base::{BlockIndex, BlockRange, Body, ChunkIndex, LayerId, PgId};
 use azekura_store::{
-    Completion, DeviceError, Failure, LeafKey, MapDamage, MapError, ReadDevice, ReadError, Repair, Report, SavedMap,
-    UnknownBlocks, check,
+    Completion, Failure, LeafKey, MapDamage, MapError, ReadError, Repair, Report, SavedMap, UnknownBlocks, check,
 };
-use bytes::Bytes;
 use common::*;
 use std::time::Duration;
-
-impl ReadDevice for &Disk {
-    fn read(&self, offset: u64, len: usize) -> Result<Bytes, DeviceError> {
-        Ok(Disk::read(self, offset, len))
-    }
-}
 
 const CHUNK: u32 = 2;
 /// More than fit into memory.

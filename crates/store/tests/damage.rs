@@ -6,16 +6,9 @@ mod common;
 use azekura_base::{BlockIndex, BlockRange, DeviceId, LayerId, PgId};
 use azekura_store::{
     CheckpointBatch, Completion, DeviceError, Done, Effect, Entry, Failure, Identity, InMemoryMap, Inspector, LeafKey,
-    MapError, OpenError, ReadDevice, ReadError, SavedLeaf, SavedMap, Severity, Store, check,
+    MapError, OpenError, ReadError, SavedLeaf, SavedMap, Severity, Store, check,
 };
-use bytes::Bytes;
 use common::*;
-
-impl ReadDevice for &Disk {
-    fn read(&self, offset: u64, len: usize) -> Result<Bytes, DeviceError> {
-        self.try_read(offset, len)
-    }
-}
 
 /// A store with some history, closed.
 fn closed(writes: u64) -> (Disk, InMemoryMap) {
@@ -51,6 +44,17 @@ fn a_device_or_map_of_somebody_else_is_refused() {
     swapped.write(again.offset, &again.pieces.concat());
     assert!(matches!(open_as(IDENTITY, swapped, map.clone()), Some(OpenError::Identity(_))));
     assert!(open_as(IDENTITY, disk, map).is_none());
+}
+
+#[test]
+fn a_device_of_the_former_version_is_refused_with_the_way_out() {
+    let (mut disk, map) = closed(3);
+    for copy in [0, 4096] {
+        disk.image[copy + 8] = 1;
+    }
+    let error = open_as(IDENTITY, disk, map).unwrap();
+    assert_eq!(error, OpenError::Version(1));
+    assert!(error.to_string().contains("formatted again"), "{error}");
 }
 
 #[test]

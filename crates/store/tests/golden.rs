@@ -9,8 +9,8 @@ use azekura_base::{
     Write, WriteHeader,
 };
 use azekura_store::{
-    DeviceError, Entry, GroupRow, Inspector, Job, Leaf, LeafKey, Mark, PendingRow, Position, ReadDevice, Repair,
-    Requests, Root, SegmentRow, Store,
+    BatchInfo, DeviceError, Entry, GroupRow, Inspector, Job, Leaf, LeafKey, Mark, PendingRow, Position, ReadDevice,
+    Repair, Requests, Root, SegmentRow, Store,
 };
 use bytes::Bytes;
 use common::*;
@@ -142,6 +142,31 @@ fn summary() {
     let at = (256 + batch.block as usize) * 4096;
     golden("summary-header", &rig.disk.image[at..at + 4096]);
     golden("summary-payload", &rig.disk.image[at + 4096..(256 + 64) * 4096]);
+}
+
+/// Moved blocks in a segment of their own, and the record in the log that says where they are.
+#[test]
+fn moved() {
+    let mut rig = Rig::format(&tiny());
+    let mut next = 1u64;
+    loop {
+        next = next.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let block = (next >> 33) % 500;
+        rig.write(1, 10, 0, block as u16, filled(next, 1), 1);
+        let segments: Vec<_> = Inspector::open(Image(rig.disk.image.clone())).unwrap().segments().flatten().collect();
+        let is_moved = |batch: &&BatchInfo| batch.records.iter().any(|record| record.kind == "moved");
+        let record = segments.iter().find_map(|s| Some((s.segment, s.batches.iter().find(is_moved)?.block)));
+        let apart = segments.iter().find(|s| s.apart);
+        let (Some((segment, block)), Some(apart)) = (record, apart) else { continue };
+        assert!(!apart.summary && apart.batches.iter().all(|batch| batch.payload_whole));
+        let header = |segment: u32, block: u32| {
+            let at = (256 + segment as usize * 64 + block as usize) * 4096;
+            rig.disk.image[at..at + 4096].to_vec()
+        };
+        golden("moves-header", &header(apart.segment, 0));
+        golden("batch-header-with-moved", &header(segment, block));
+        return;
+    }
 }
 
 #[test]

@@ -6,15 +6,22 @@
 //!
 //! ```text
 //!   choose ─► footer ─► summary ─► merged owners ─► probing ─► reading ─► done
-//!                │          │        │         │          │
-//!                └──────────┴────────┴─────────┴──────────┴─► put off, or left alone: not what was written
+//!                │          │         ▲   │            │          │
+//!                └──────────┴─► headers   │            │          │
+//!                                 └───────┴────────────┴──────────┴─► put off, or left alone: not what was written
 //! ```
+//!
+//! What is moved goes into segments of its own (`apart.rs`), which have headers and no summary. Where space is short it
+//! goes into the log, among clients' writes.
 //!
 //! The cleaner asks the device by itself. The map is asked by whoever drives it: [`Cleaner::next_probe`] says of what,
 //! [`Cleaner::probed`] is told the leaf. Its moves wait until the log takes them ([`Cleaner::take`]).
 
+mod apart;
+mod headers;
 mod mover;
 mod pace;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod victim;
@@ -23,15 +30,16 @@ pub(crate) use pace::{free_target, freed_at_once};
 pub(crate) use victim::Probe;
 
 use crate::checkpoint::position::oldest_unsettled;
-use crate::cx::{Io, StoreCx, VictimId};
-use crate::effect::{DeviceError, Effect, IoId, MapError};
+use crate::cx::{StoreCx, VictimId};
+use crate::effect::{DeviceError, IoId, MapError};
 use crate::groups::Groups;
 use crate::jobs::Jobs;
 use crate::log::Queued;
 use crate::log::format::{Summary, footer_blocks};
 use crate::map::Leaf;
 use crate::map::{MergedOwner, MergedOwners};
-use crate::segments::{CLEANER_SEGMENTS, State};
+use crate::segments::{CLEANER_SEGMENTS, State, ZERO_SEGMENTS};
+use apart::Apart;
 use azekura_base::LayerId;
 use bytes::Bytes;
 use mover::{ALONE_PAUSE, Mover};
@@ -62,10 +70,13 @@ pub(crate) struct Cleaner {
     retry_at: Duration,
     pace: Pace,
     mover: Mover,
+    apart: Apart,
+    /// More is to be moved soon: a batch may wait for that.
+    goes_on: bool,
 }
 
 impl Cleaner {
-    /// Moves that wait for a batch, oldest first.
+    /// Moves that wait for a batch of the log, oldest first.
     pub fn queue(&self) -> &VecDeque<Queued> {
         self.mover.queue()
     }
@@ -82,6 +93,16 @@ impl Cleaner {
         Some(queued)
     }
 
+    /// Moves into segments of their own, whose records wait for a batch of the log.
+    pub fn placed(&self) -> &VecDeque<Queued> {
+        self.apart.placed()
+    }
+
+    /// Takes the first of those records into a batch.
+    pub fn take_placed(&mut self) -> Option<Queued> {
+        self.apart.pop_placed()
+    }
+
     /// Cuts a move that waits in two, of which the first has `blocks` blocks.
     pub fn cut_move(&mut self, cx: &mut StoreCx, index: usize, blocks: u16) {
         self.mover.cut(cx, index, blocks);
@@ -94,7 +115,7 @@ impl Cleaner {
 
     /// A move that no batch has taken is out of `segment`.
     pub fn has_move_from(&self, cx: &StoreCx, segment: u32) -> bool {
-        self.mover.waits_from(cx.segments(), segment)
+        self.mover.waits_from(cx.segments(), segment) || self.apart.waits_from(cx.segments(), segment)
     }
 
     /// Blocks may change their owner from here on: not all of those in the victim are found, perhaps.
@@ -111,16 +132,19 @@ impl Cleaner {
 
     /// Nothing is moved under the name of `layer` any more: all it had was given up, or is another's. A record that
     /// names a layer must not come after its end, because a replay would not know any more who inherits from it.
-    pub fn forget_layer(&mut self, layer: LayerId) {
-        self.mover.forget_layer(layer, self.victim.as_ref().map(|victim| victim.id));
+    pub fn forget_layer(&mut self, cx: &mut StoreCx, layer: LayerId) {
+        self.mover.forget_layer(cx, layer, self.victim.as_ref().map(|victim| victim.id));
+        self.apart.drop_moves(cx, |_, moved| moved.range.layer == layer);
         if let Some(victim) = &mut self.victim {
             victim.forget_layer(layer);
         }
     }
 
     /// The segments `freeing` hold nothing any more that is needed, and will be written anew.
-    pub fn forget_segments(&mut self, cx: &StoreCx, freeing: &[u32]) {
-        self.mover.forget_from(cx.segments(), freeing);
+    pub fn forget_segments(&mut self, cx: &mut StoreCx, freeing: &[u32]) {
+        self.mover.forget_from(cx, freeing);
+        self.apart.drop_moves(cx, |segments, moved| freeing.contains(&segments.segment_of(moved.old)));
+        self.apart.forget_segments(freeing);
     }
 
     /// What is queued fills a good part of a batch, or there is no more to come soon: each batch costs a header.
@@ -133,7 +157,7 @@ impl Cleaner {
 
     /// Nothing is being moved, and no checkpoint is being saved.
     fn rests(&self, is_saving: bool) -> bool {
-        self.victim.is_none() && self.queue().is_empty() && !is_saving
+        self.victim.is_none() && self.mover.queued_blocks() == 0 && self.apart.is_idle() && !is_saving
     }
 
     /// Cleaning has won all the space that it is to win, and the last of it can't become free before records are
@@ -150,6 +174,7 @@ impl Cleaner {
         self.rests(is_saving)
             && cx.segments().reclaimable(oldest_unsettled(cx, groups)).is_none()
             && self.refused.is_empty()
+            && !self.apart.is_open()
             && self.best_victim(cx, groups).is_none()
     }
 
@@ -162,8 +187,7 @@ impl Cleaner {
         let pinned = groups.oldest_epoch_waiting();
         // When space is short, all that counts is to win a segment with as little of it as possible.
         let short = cx.segments().free() <= CLEANER_SEGMENTS;
-        let limit = pinned.map_or(durable, |pinned| pinned.min(durable));
-        cx.segments().victim(head.generation, limit, short, |segment| {
+        cx.segments().victim(head.generation, (durable, pinned.unwrap_or(u64::MAX)), short, |segment| {
             let alone = cx.segments().get(segment).alone_until > cx.now();
             alone || self.fruitless.contains(&segment) || self.refused.contains(&segment)
         })
@@ -189,11 +213,18 @@ impl Cleaner {
         } else if self.victim.as_ref().is_some_and(|victim| matches!(victim.stage, Stage::Reading)) {
             self.read_more(cx, jobs);
         }
+        self.goes_on = self.victim.is_some();
+        // What is in the open segment may be all that can be won.
+        let is_short = cx.segments().free() <= CLEANER_SEGMENTS + ZERO_SEGMENTS;
+        if is_short && self.apart.is_open() && self.rests(false) && self.best_victim(cx, groups).is_none() {
+            self.apart.close(cx);
+        }
     }
 
     fn choose_victim(&mut self, cx: &mut StoreCx, groups: &Groups, jobs: &Jobs) {
         // What is queued already may be enough; more would only grow stale.
-        if available(cx, groups) >= free_target(cx) || !self.queue().is_empty() {
+        let enough = self.mover.apart_blocks() >= cx.options().batch_blocks_max / 2;
+        if available(cx, groups) >= free_target(cx) || !self.queue().is_empty() || enough {
             return;
         }
         let Some(segment) = self.best_victim(cx, groups) else { return };
@@ -207,6 +238,9 @@ impl Cleaner {
             self.last = chosen;
         }
         let victim = self.begin(segment, generation, jobs.is_empty());
+        if cx.segments().get(segment).apart {
+            return self.read_headers(cx);
+        }
         let address = cx.segments().address(segment, cx.options().segment_blocks - 1);
         self.mover.read(cx, VictimRead { victim, segment, address, runs: Vec::new() }, 1);
     }
@@ -238,7 +272,7 @@ impl Cleaner {
             }
             Err(_) => return self.put_off(cx),
         };
-        match victim.stage {
+        match &mut victim.stage {
             Stage::Footer => match footer_blocks(&bytes, cx.options().segment_blocks) {
                 Some(blocks) => {
                     victim.stage = Stage::Summary;
@@ -246,19 +280,20 @@ impl Cleaner {
                     let address = cx.segments().address(segment, cx.options().segment_blocks - blocks);
                     self.mover.read(cx, VictimRead { victim: read.victim, segment, address, runs: Vec::new() }, blocks);
                 }
-                None => self.give_up(cx),
+                None => self.read_headers(cx),
             },
             Stage::Summary => {
                 let summary = Summary::decode(&bytes, cx.identity());
                 match summary.filter(|s| s.header.generation == victim.generation) {
-                    Some(summary) => {
-                        let segment = victim.segment;
-                        victim.stage = Stage::MergedOwners(summary);
-                        let io = cx.new_io(Io::MergedOwners(victim.id));
-                        cx.ask(Effect::LoadMergedOwners { io, segment });
-                    }
-                    None => self.give_up(cx),
+                    Some(summary) => self.look_up_owners(cx, summary.contents()),
+                    // It may be left over from a time when the segment was in the chain.
+                    None => self.read_headers(cx),
                 }
+            }
+            Stage::Headers(headers) => {
+                let Some((segment, block)) = cx.segments().locate(read.address) else { return };
+                headers.read(cx.identity(), cx.options(), (segment, block), &bytes);
+                self.read_more_headers(cx);
             }
             Stage::MergedOwners(_) | Stage::Probing => {}
             Stage::Reading => {
@@ -281,14 +316,14 @@ impl Cleaner {
     ) -> bool {
         let Some(victim) = self.victim_of(id) else { return false };
         let segment = victim.segment;
-        let Stage::MergedOwners(summary) = std::mem::replace(&mut victim.stage, Stage::Probing) else { return false };
+        let Stage::MergedOwners(contents) = std::mem::replace(&mut victim.stage, Stage::Probing) else { return false };
         let Ok(saved) = result else {
             self.put_off(cx);
             return false;
         };
         let saved: BTreeMap<LayerId, LayerId> = saved.iter().map(|row| (row.layer, row.owner)).collect();
         let owners = |layer| owners(segment, layer, merged_owners, &saved, jobs);
-        victim.ask_about(candidates(cx.segments(), segment, &summary, owners));
+        victim.ask_about(candidates(cx.segments(), segment, &contents, owners));
         true
     }
 
@@ -366,7 +401,7 @@ impl Cleaner {
         }
         if !victim.fruitful && !victim.refused && victim.is_quiet && jobs.is_empty() {
             // Every block has been looked at, and no leaf owns one.
-            if !cx.segments_mut().drop_ghosts(victim.segment) {
+            if victim.walked || !cx.segments_mut().drop_ghosts(victim.segment) {
                 leave_alone(cx, victim.segment);
             }
         }

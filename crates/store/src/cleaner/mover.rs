@@ -5,6 +5,7 @@
 //! moves out of that segment are in vain, and are dropped before the segment becomes free. At replay the leaf knows: it
 //! has seen all moves that were in the log before the write that now has the address (`map/apply.rs`).
 
+use crate::cleaner::apart::left;
 use crate::cleaner::victim::{LiveRunOf, VictimRead};
 use crate::cx::{Io, StoreCx, VictimId};
 use crate::effect::{Effect, IoId};
@@ -22,8 +23,10 @@ pub(super) const ALONE_PAUSE: Duration = Duration::from_secs(600);
 /// Blocks that are read, and moves that wait for a batch.
 #[derive(Debug, Default)]
 pub(super) struct Mover {
-    /// Moves, oldest first.
+    /// Moves that go into the log, oldest first.
     queue: VecDeque<Queued>,
+    /// Moves that go into a segment of their own.
+    apart: VecDeque<Move>,
     /// Reads in flight.
     reads: BTreeMap<IoId, VictimRead>,
     /// Blocks being read or queued.
@@ -42,7 +45,44 @@ impl Mover {
 
     /// Blocks that wait for a batch.
     pub fn queued_blocks(&self) -> u32 {
-        self.queue.iter().map(|queued| queued.item.payload_blocks()).sum()
+        self.queue.iter().map(|queued| queued.item.payload_blocks()).sum::<u32>() + self.apart_blocks()
+    }
+
+    /// Those of them that go into a segment of their own.
+    pub fn apart_blocks(&self) -> u32 {
+        self.apart.iter().map(|moved| u32::from(moved.range.count)).sum()
+    }
+
+    /// Moves that go into a segment of their own.
+    pub fn apart(&self) -> &VecDeque<Move> {
+        &self.apart
+    }
+
+    /// Takes the first of them, of which only so many blocks.
+    pub fn pop_apart(&mut self, blocks: u16) -> Option<Move> {
+        let rest = split_off(self.apart.front_mut()?, blocks);
+        let moved = self.apart.pop_front()?;
+        rest.into_iter().for_each(|rest| self.apart.push_front(rest));
+        self.blocks -= u32::from(moved.range.count);
+        Some(moved)
+    }
+
+    /// Moves go into segments of their own, or into the log as well. Writes that are not committed stay in the
+    /// log: most of them will be overwritten soon, as what clients write.
+    pub fn go_apart(&mut self, cx: &mut StoreCx, apart: bool) {
+        if !apart {
+            for moved in self.apart.drain(..) {
+                let id = cx.new_id();
+                self.queue.push_back(Queued { token: None, id, item: Item::Relocate(moved) });
+            }
+        } else if self.queue.iter().any(|queued| matches!(queued.item, Item::Relocate(_))) {
+            for queued in std::mem::take(&mut self.queue) {
+                match queued.item {
+                    Item::Relocate(moved) => self.apart.push_back(moved),
+                    item => self.queue.push_back(Queued { item, ..queued }),
+                }
+            }
+        }
     }
 
     /// Takes the first move into a batch.
@@ -129,6 +169,7 @@ impl Mover {
             }
             if good.range.count > 0 {
                 let id = cx.new_id();
+                cx.segments_mut().leave(segment, u32::from(good.range.count));
                 self.queue.push_back(Queued { token: None, id, item: Item::Relocate(good) });
             }
         }
@@ -143,8 +184,8 @@ impl Mover {
     }
 
     /// Drops what was read or waits of `layer`. Reads of other victims than `victim` are not counted any more.
-    pub fn forget_layer(&mut self, layer: LayerId, victim: Option<VictimId>) {
-        self.drop_moves(|moved| moved.range.layer == layer);
+    pub fn forget_layer(&mut self, cx: &mut StoreCx, layer: LayerId, victim: Option<VictimId>) {
+        self.drop_moves(cx, |_, moved| moved.range.layer == layer);
         let mut dropped = 0;
         for read in self.reads.values_mut() {
             let counts = victim == Some(read.victim);
@@ -158,20 +199,26 @@ impl Mover {
     }
 
     /// The segments `freeing` hold nothing any more that is needed, and will be written anew.
-    pub fn forget_from(&mut self, segments: &Segments, freeing: &[u32]) {
-        self.drop_moves(|moved| freeing.contains(&segments.segment_of(moved.old)));
+    pub fn forget_from(&mut self, cx: &mut StoreCx, freeing: &[u32]) {
+        self.drop_moves(cx, |segments, moved| freeing.contains(&segments.segment_of(moved.old)));
     }
 
     /// Drops moves that no batch has taken.
-    fn drop_moves(&mut self, gone: impl Fn(&Move) -> bool) {
+    fn drop_moves(&mut self, cx: &mut StoreCx, gone: impl Fn(&Segments, &Move) -> bool) {
         let mut dropped = 0;
-        self.queue.retain(|queued| match &queued.item {
-            Item::Relocate(moved) if gone(moved) => {
+        let mut stays = |moved: &Move| {
+            let gone = gone(cx.segments(), moved);
+            if gone {
                 dropped += u32::from(moved.range.count);
-                false
+                left(cx, moved);
             }
+            !gone
+        };
+        self.queue.retain(|queued| match &queued.item {
+            Item::Relocate(moved) => stays(moved),
             _ => true,
         });
+        self.apart.retain(stays);
         self.blocks -= dropped;
     }
 
@@ -188,9 +235,9 @@ impl Mover {
 
     /// A move that no batch has taken is out of `segment`.
     pub fn waits_from(&self, segments: &Segments, segment: u32) -> bool {
-        self.queue
-            .iter()
-            .any(|queued| matches!(&queued.item, Item::Relocate(moved) if segments.segment_of(moved.old) == segment))
+        let out_of = |moved: &Move| segments.segment_of(moved.old) == segment;
+        self.apart.iter().any(out_of)
+            || self.queue.iter().any(|queued| matches!(&queued.item, Item::Relocate(moved) if out_of(moved)))
     }
 }
 

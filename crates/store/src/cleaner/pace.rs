@@ -101,9 +101,15 @@ impl Pace {
 
     /// So many blocks have been moved.
     pub fn spend(&mut self, blocks: u32) {
-        self.moved_idle += u64::from(blocks);
         // What was moved because clients waited is not owed.
-        self.credit = (self.credit - f64::from(blocks)).max(0.0);
+        self.spend_ahead(blocks);
+        self.credit = self.credit.max(0.0);
+    }
+
+    /// The same, but what there was no credit for has to be earned before more is moved.
+    pub fn spend_ahead(&mut self, blocks: u32) {
+        self.moved_idle += u64::from(blocks);
+        self.credit -= f64::from(blocks);
     }
 
     /// A victim was chosen that is so full.

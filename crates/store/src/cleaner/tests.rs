@@ -8,6 +8,7 @@ use common::{Rig, bytes_of, epoch, filled, sequence, tiny};
 
 #[path = "../../tests/common/mod.rs"]
 mod common;
+mod moved;
 
 const PG: PgId = PgId(1);
 const LAYER: LayerId = LayerId(10);
@@ -20,9 +21,13 @@ fn key() -> LeafKey {
 }
 
 fn address(rig: &mut Rig) -> u32 {
+    address_of(rig, BLOCK)
+}
+
+fn address_of(rig: &mut Rig, block: BlockIndex) -> u32 {
     rig.settle_map();
     let (_, _, map, _) = rig.store.parts().0.parts();
-    map.leaf_in_memory(key()).expect("the leaf is in memory").entries[usize::from(BLOCK.0)].address
+    map.leaf_in_memory(key()).expect("the leaf is in memory").entries[usize::from(block.0)].address
 }
 
 fn write_block(rig: &mut Rig, value: u64) {
@@ -75,22 +80,23 @@ fn with_a_move_that_waits() -> (Rig, u32) {
     seal_segment(&mut rig);
     rig.settle();
     write_block(&mut rig, 1);
-    let from = address(&mut rig);
-    let segment = cx(&mut rig).segments().segment_of(from);
     seal_segment(&mut rig);
     rig.settle();
+    let from = queue_move(&mut rig, BLOCK);
+    rig.settle();
+    assert_eq!(cleaner(&mut rig).mover.queued_blocks(), 1, "there is no credit to move it");
+    (rig, from)
+}
+
+/// The cleaner has read a block, and waits to move it. Gives the block's address.
+fn queue_move(rig: &mut Rig, block: BlockIndex) -> u32 {
+    let from = address_of(rig, block);
+    let segment = cx(rig).segments().segment_of(from);
     let bytes = rig.disk.read(Segments::offset(from), BLOCK_SIZE);
     let checksums: Checksums = azekura_base::block_checksums(&bytes).collect();
-    let read = VictimRead {
-        victim: VictimId::default(),
-        segment,
-        address: from,
-        runs: vec![(key(), BLOCK, from, checksums, None)],
-    };
-    has_read(&mut rig, &read, &bytes);
-    rig.settle();
-    assert_eq!(cleaner(&mut rig).queue().len(), 1, "there is no credit to move it");
-    (rig, from)
+    let runs = vec![(key(), block, from, checksums, None)];
+    has_read(rig, &VictimRead { victim: VictimId::default(), segment, address: from, runs }, &bytes);
+    from
 }
 
 #[test]
@@ -125,7 +131,7 @@ fn a_move_does_not_take_at_replay_what_was_written_later_in_its_place() {
     let waiting = rig.store.parts().1.swap_queue(VecDeque::new());
     cleaner(&mut rig).pace.grant(100.0);
     rig.settle();
-    assert!(cleaner(&mut rig).queue().is_empty(), "it was moved");
+    assert_eq!(cleaner(&mut rig).mover.queued_blocks(), 0, "it was moved");
     // Replay is to begin not after the move.
     let moved_in = cx(&mut rig).log().head().map(|(link, _)| link).expect("a segment is open");
     cx(&mut rig).segments_mut().hold(moved_in.segment);
@@ -198,7 +204,7 @@ fn asks_about(rig: &mut Rig, segment: u32, generation: u64, from: u32) -> (Victi
 #[test]
 fn what_an_earlier_victim_has_asked_is_not_counted_for_a_later_one() {
     let (mut rig, from) = with_a_move_that_waits();
-    cleaner(&mut rig).mover.pop();
+    let _ = cleaner(&mut rig).mover.pop_apart(1);
     let segment = cx(&mut rig).segments().segment_of(from);
     let generation = cx(&mut rig).segments().get(segment).generation;
     let (_, late) = asks_about(&mut rig, segment, generation, from);
@@ -232,7 +238,7 @@ fn merged_owners_that_were_listed_for_an_earlier_victim_are_not_a_later_ones() {
     let summary = rig.disk.read(Segments::offset(at), footer as usize * BLOCK_SIZE);
     let (cx, _, map, cleaner) = rig.store.parts().0.parts();
     let summary = Summary::decode(&summary, cx.identity()).expect("it was written");
-    cleaner.victim.as_mut().expect("it has begun").stage = Stage::MergedOwners(summary);
+    cleaner.victim.as_mut().expect("it has begun").stage = Stage::MergedOwners(summary.contents());
     let listed = |cleaner: &mut Cleaner, cx: &mut StoreCx, id| {
         cleaner.merged_owners_listed(cx, map.merged_owners(), &Jobs::default(), id, Ok(Vec::new()))
     };

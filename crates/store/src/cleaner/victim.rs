@@ -1,8 +1,9 @@
 //! The segment that is being emptied: what was written into it, and what of that is live.
 
+use crate::cleaner::headers::Headers;
 use crate::cx::VictimId;
 use crate::jobs::Jobs;
-use crate::log::format::{Entries, Kind, Summary};
+use crate::log::format::{Contents, Entries, Kind};
 use crate::map::MergedOwners;
 use crate::map::{Leaf, LeafKey};
 use crate::segments::Segments;
@@ -70,8 +71,10 @@ pub(super) struct VictimRead {
 pub(super) enum Stage {
     Footer,
     Summary,
-    /// The summary has been read; who owns now what the summary names is being looked up.
-    MergedOwners(Summary),
+    /// There is no summary: the headers of moved blocks are being read.
+    Headers(Headers),
+    /// It is known what was written into it; who owns that now is being looked up.
+    MergedOwners(Contents),
     /// The map is being asked.
     Probing,
     /// Live blocks are being read.
@@ -96,6 +99,8 @@ pub(super) struct Victim {
     /// Some of it was read, and some of it the device refused to read.
     pub read: bool,
     pub refused: bool,
+    /// Its headers were looked for one behind the other: perhaps not all of them were found.
+    pub walked: bool,
     /// No blocks change their owner while it is looked at.
     pub is_quiet: bool,
 }
@@ -114,6 +119,7 @@ impl Victim {
             fruitful: false,
             read: false,
             refused: false,
+            walked: false,
             is_quiet,
         }
     }
@@ -177,17 +183,17 @@ impl Victim {
     }
 }
 
-/// What the summary of `segment` says was written into it, and whose it may be now.
+/// What was written into `segment`, by its summary or its headers, and whose it may be now.
 pub(super) fn candidates(
     segments: &Segments,
     segment: u32,
-    summary: &Summary,
+    contents: &Contents,
     owners_of: impl Fn(LayerId) -> Vec<LayerId>,
 ) -> VecDeque<Candidate> {
     let mut owners: BTreeMap<LayerId, Vec<LayerId>> = BTreeMap::new();
     let mut candidates = VecDeque::new();
-    for (frame, entries) in summary.frames() {
-        let mut address = segments.address(segment, frame.block + frame.header_blocks);
+    for (block, entries) in contents {
+        let mut address = segments.address(segment, *block);
         for entry in Entries::new(entries) {
             let blocks = entry.payload_blocks();
             if blocks > 0 {

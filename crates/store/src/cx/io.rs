@@ -15,6 +15,8 @@ pub(crate) struct VictimId(pub u64);
 #[derive(Debug)]
 pub(crate) enum Io {
     Batch,
+    /// Moved blocks, into a segment of their own.
+    Moves,
     Fetch(Fetch),
     Leaves(Vec<LeafKey>),
     Checkpoint,

@@ -23,6 +23,11 @@ impl Engine {
         self.cleaner.on_read(&mut self.cx, &self.jobs, io, result);
     }
 
+    /// Moved blocks are durable in a segment of their own.
+    pub fn moves_written(&mut self, io: IoId) {
+        self.cleaner.moves_written(&mut self.cx, io);
+    }
+
     /// The saved map has listed the merged owners of a segment that is being emptied.
     pub fn merged_owners_listed(&mut self, victim: VictimId, result: Result<Vec<MergedOwner>, MapError>) {
         if self.cleaner.merged_owners_listed(&mut self.cx, self.map.merged_owners(), &self.jobs, victim, result) {
@@ -120,7 +125,7 @@ impl Engine {
     fn leaf_swept(&mut self, job: Job) {
         let over = self.jobs.leaf_swept(&mut self.cx, job);
         if let (true, Job::DropLayer(layer) | Job::MergeLayer { layer, .. }) = (over, job) {
-            self.cleaner.forget_layer(layer);
+            self.cleaner.forget_layer(&mut self.cx, layer);
         }
     }
 

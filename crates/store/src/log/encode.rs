@@ -30,6 +30,7 @@ impl Encoder<'_> {
             Item::Write(write) => self.write(write, id, place),
             Item::Repair(repair) => self.repair(repair, id, place, index),
             Item::Relocate(moved) => self.relocation(moved, place, index),
+            Item::Moved { moved, address } => self.moved(moved, Place { payload: Some(address), ..place }, index),
             Item::WriteAgain { info, id, bytes } => {
                 self.pieces.push(bytes.clone());
                 self.write_again(&info, id, &bytes, place)
@@ -110,12 +111,26 @@ impl Encoder<'_> {
     }
 
     fn relocation(&mut self, moved: Move, place: Place, index: usize) -> DurableRecord {
-        let mut head = EntryHead::of_range(Kind::Relocate, moved.pg, &moved.range);
-        head.commit = self.groups.get(moved.pg).map_or(0, |g| g.committed_ahead().0);
-        head.session = u64::from(moved.old);
-        self.head(&head);
+        self.head(&EntryHead { commit: self.commit_of(&moved), ..moved.head() });
         self.checksums(&moved.checksums);
         self.pieces.push(moved.bytes.clone());
+        self.move_placed(moved, place, index)
+    }
+
+    /// Encodes where blocks are that have a segment of their own: `place` has their address, and the record's segment.
+    fn moved(&mut self, moved: Move, place: Place, index: usize) -> DurableRecord {
+        let mut head = moved.head();
+        (head.kind, head.commit) = (Kind::Moved as u8, self.commit_of(&moved));
+        head.request = u64::from(place.address());
+        self.head(&head);
+        self.move_placed(moved, place, index)
+    }
+
+    fn commit_of(&self, moved: &Move) -> u64 {
+        self.groups.get(moved.pg).map_or(0, |group| group.committed_ahead().0)
+    }
+
+    fn move_placed(&mut self, moved: Move, place: Place, index: usize) -> DurableRecord {
         self.cx.segments_mut().hold(place.segment);
         DurableRecord::Relocate { moved, place, position: log_position(place.log, index) }
     }

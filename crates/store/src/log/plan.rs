@@ -23,6 +23,8 @@ pub(super) struct Plan {
     pub clients: usize,
     /// Records of the cleaner's.
     pub moves: usize,
+    /// Records of blocks that were moved into segments of their own.
+    pub moved: usize,
     /// Of the last of the cleaner's records it takes so many blocks only.
     pub cut: Option<u16>,
     pub payload: u32,
@@ -34,7 +36,7 @@ impl Plan {
     pub fn has_room(&self, item: &Item, head: &Head, options: &Options) -> bool {
         let blocks = self.payload + item.payload_blocks();
         (self.is_empty() || blocks <= options.batch_blocks_max)
-            && self.clients + self.moves < options.batch_records_max as usize
+            && self.records() < options.batch_records_max as usize
             && self.fits(item, head, options.segment_blocks)
     }
 
@@ -58,6 +60,11 @@ impl Plan {
         self.moves += 1;
     }
 
+    pub fn take_moved(&mut self, item: &Item) {
+        self.take(item.payload_blocks(), item.entry_bytes());
+        self.moved += 1;
+    }
+
     fn take(&mut self, payload: u32, entry_bytes: usize) {
         self.payload += payload;
         self.entries_bytes += entry_bytes;
@@ -78,9 +85,7 @@ impl Plan {
         let room = options.batch_blocks_max.saturating_sub(self.payload);
         let count = moved.range.count;
         let most = if self.is_empty() { count } else { count.min(room.min(u32::from(u16::MAX)) as u16) };
-        if self.fits(item, head, options.segment_blocks)
-            || self.clients + self.moves >= options.batch_records_max as usize
-        {
+        if self.fits(item, head, options.segment_blocks) || self.records() >= options.batch_records_max as usize {
             return None;
         }
         let fits = |blocks: u16| {
@@ -94,7 +99,12 @@ impl Plan {
         (fit > 0).then_some(fit)
     }
 
+    /// All of them.
+    pub fn records(&self) -> usize {
+        self.clients + self.moves + self.moved
+    }
+
     pub fn is_empty(&self) -> bool {
-        self.clients + self.moves == 0
+        self.records() == 0
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::groups::Place;
 use crate::jobs::Job;
-use crate::log::format::EntryHead;
+use crate::log::format::{EntryHead, Kind};
 use crate::record::{Repair, payload_blocks};
 use azekura_base::{BLOCK_SIZE, BlockRange, Body, Checksums, Epoch, PgId, Prepared, Sequence, Write};
 use bytes::Bytes;
@@ -18,11 +18,23 @@ pub(crate) struct Move {
     pub checksums: Checksums,
 }
 
+impl Move {
+    /// What its entry says, without the group's commit point.
+    pub fn head(&self) -> EntryHead {
+        EntryHead { session: u64::from(self.old), ..EntryHead::of_range(Kind::Relocate, self.pg, &self.range) }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) enum Item {
     Write(Write),
     Repair(Repair),
     Relocate(Move),
+    /// The blocks of this move are at `address`, in a segment that is not in the chain.
+    Moved {
+        moved: Move,
+        address: u32,
+    },
     /// The blocks of the prepared write with this `id`, moved.
     WriteAgain {
         info: Prepared,
@@ -58,7 +70,7 @@ impl Item {
             Item::Repair(repair) => payload_blocks(&repair.body),
             Item::Relocate(moved) => usize::from(moved.range.count),
             Item::WriteAgain { bytes, .. } => bytes.len() / BLOCK_SIZE,
-            Item::Epoch { .. } | Item::Complete { .. } | Item::Note { .. } | Item::Job { .. } => 0,
+            Item::Moved { .. } | Item::Epoch { .. } | Item::Complete { .. } | Item::Note { .. } | Item::Job { .. } => 0,
         };
         blocks as u32
     }
@@ -68,7 +80,7 @@ impl Item {
         match self {
             Item::Write(write) => Some(write.header.pg),
             Item::Repair(repair) => Some(repair.pg),
-            Item::Relocate(moved) => Some(moved.pg),
+            Item::Relocate(moved) | Item::Moved { moved, .. } => Some(moved.pg),
             Item::WriteAgain { info, .. } => Some(info.header.pg),
             Item::Epoch { pg, .. } | Item::Complete { pg } | Item::Note { pg, .. } => Some(*pg),
             Item::Job { .. } => None,

@@ -132,7 +132,12 @@ impl LogWriter {
         if self.may_send(s.cx) && !s.jobs.is_empty() && s.jobs.wait_for_roll(s.cx) {
             self.seal_segment(s.cx, s.cleaner, false);
         }
-        while self.may_send(s.cx) && !(self.queue.is_empty() && s.cleaner.queue().is_empty()) {
+        let short = self.clients_wait_for_space(s);
+        s.cleaner.write_apart(s.cx, short);
+        let nothing = |log: &LogWriter, cleaner: &Cleaner| {
+            log.queue.is_empty() && cleaner.queue().is_empty() && cleaner.placed().is_empty()
+        };
+        while self.may_send(s.cx) && !nothing(self, s.cleaner) {
             if !self.seal_batch(s) {
                 return;
             }
@@ -157,6 +162,7 @@ impl LogWriter {
             && !s.cleaner.queue().is_empty()
             && self.moves_may_be_written(s)
             && s.cleaner.batch_is_worthwhile(s.cx);
+        let moves_wait = moves_wait || map_keeps_up && self.placed_may_be_written(s);
         let for_clients = clients_wait && may_write > 0;
         let reserved = !for_clients || may_write < self.queue.len();
         (for_clients || moves_wait) && self.seal_segment(s.cx, s.cleaner, reserved)
@@ -192,7 +198,22 @@ impl LogWriter {
                 plan.take_move(&queued.item);
             }
         }
+        if !plan.is_empty() || self.placed_may_be_written(s) {
+            for queued in s.cleaner.placed() {
+                if !plan.has_room(&queued.item, head, options) {
+                    break;
+                }
+                plan.take_moved(&queued.item);
+            }
+        }
         plan
+    }
+
+    /// Where blocks were moved to is said along with clients' records; if there are none, as soon as no batch is on its
+    /// way, or when there is much to say.
+    fn placed_may_be_written(&self, s: &Sealing<'_>) -> bool {
+        let placed = s.cleaner.placed().len();
+        placed > 0 && (self.in_flight.is_empty() || placed >= s.cx.options().batch_records_max as usize)
     }
 
     fn write_batch(&mut self, s: &mut Sealing<'_>, plan: &Plan) {
@@ -200,7 +221,7 @@ impl LogWriter {
         entries.clear();
         let mut pieces = Vec::with_capacity(1 + plan.clients + plan.moves);
         pieces.push(Bytes::new());
-        let mut records = Vec::with_capacity(plan.clients + plan.moves);
+        let mut records = Vec::with_capacity(plan.records());
         let head = self.head.as_ref().expect("a plan is made for an open segment");
         let (link, block) = (head.link, head.block);
         let sequence = self.next_sequence;
@@ -209,8 +230,12 @@ impl LogWriter {
             s.cleaner.cut_move(s.cx, plan.moves - 1, blocks);
         }
         let mut encoder = Encoder { cx: s.cx, groups: s.groups, repairs: s.repairs, entries, pieces };
-        for index in 0..plan.clients + plan.moves {
-            let queued = if index < plan.clients { self.queue.pop_front() } else { s.cleaner.take() };
+        for index in 0..plan.records() {
+            let queued = match index {
+                index if index < plan.clients => self.queue.pop_front(),
+                index if index < plan.clients + plan.moves => s.cleaner.take(),
+                _ => s.cleaner.take_placed(),
+            };
             let queued = queued.expect("the plan counted the records");
             let blocks = queued.item.payload_blocks();
             if index < plan.clients {
@@ -232,7 +257,7 @@ impl LogWriter {
         let Encoder { entries, mut pieces, .. } = encoder;
         assert_eq!(entries.len(), plan.entries_bytes);
         let mut header = self.batch_header(s.cx, BatchKind::Records, link, block);
-        header.entries = (plan.clients + plan.moves) as u32;
+        header.entries = plan.records() as u32;
         header.payload_blocks = plan.payload;
         pieces[0] = header.encode(&entries);
         let head = self.head.as_mut().expect("it was there before");

@@ -99,7 +99,13 @@ impl Map {
         for slot in merged.into_iter().chain(owner).chain(inheritors) {
             self.move_blocks(s, slot, moved, place, position);
         }
-        s.cx.segments_mut().release(place.segment);
+        let (blocks, segments) = (u32::from(moved.range.count), s.cx.segments_mut());
+        segments.release(place.segment);
+        let (from, to) = (segments.segment_of(moved.old), segments.segment_of(place.address()));
+        segments.left(from, blocks);
+        if to != place.segment {
+            segments.landed(to, blocks, place.generation);
+        }
         Step::Done
     }
 
@@ -112,6 +118,8 @@ impl Map {
             return;
         }
         let old_segment = s.cx.segments().segment_of(moved.old);
+        // Not that of the record, if the blocks have a segment of their own.
+        let new_segment = s.cx.segments().segment_of(place.address());
         let (leaf, delta) = self.cache.change(slot, place.generation);
         leaf.log_upto = position;
         let mut own = 0;
@@ -124,15 +132,15 @@ impl Map {
         }
         if own > 0 {
             delta.push((old_segment, -(own as i32)));
-            delta.push((place.segment, own as i32));
+            delta.push((new_segment, own as i32));
             s.cx.segments_mut().remove_live(LiveRight::LEAF, old_segment, own);
-            s.cx.segments_mut().add_live(LiveRight::LEAF, place.segment, own);
+            s.cx.segments_mut().add_live(LiveRight::LEAF, new_segment, own);
             // The layer was merged into another while its blocks waited to be moved under its name. At replay it may be
             // the other way round: the merge into it is done again.
             let owner = self.cache.slot(slot).key.layer;
             let layer = moved.range.layer;
             if owner != layer && s.jobs.merged_into(layer) != Some(owner) {
-                self.merged_owners.add(place.segment, layer, owner);
+                self.merged_owners.add(new_segment, layer, owner);
             }
         }
         self.save_with_unsaved_below(slot);

@@ -134,23 +134,7 @@ impl Replay<'_> {
                 self.replay_repair(place, position, entry)
             }
             Kind::Complete => self.engine.groups_mut().get_mut(entry.pg()).is_complete(),
-            Kind::Relocate => {
-                self.commit_replayed(entry.pg(), Sequence(entry.head.commit));
-                let Some(old) =
-                    u32::try_from(entry.head.session).ok().filter(|a| self.engine.cx().segments().locate(*a).is_some())
-                else {
-                    return Err(OpenError::Damaged(format!("batch {sequence} moves a block from nowhere")));
-                };
-                self.engine.cx_mut().segments_mut().hold(place.segment);
-                let moved = Move {
-                    pg: entry.pg(),
-                    range: entry.range(),
-                    old,
-                    bytes: Bytes::new(),
-                    checksums: entry.checksums().collect(),
-                };
-                self.engine.relocate(moved, place, position);
-            }
+            Kind::Relocate | Kind::Moved => self.replay_move(place, position, entry)?,
             Kind::Epoch => self.replay_epoch(entry),
             Kind::Note => {
                 self.engine.groups_mut().get_mut(entry.pg()).replay_note(entry.head.sequence, entry.note());
@@ -162,6 +146,37 @@ impl Replay<'_> {
             }
             Kind::ForgetGroup => self.replay_job(Job::ForgetGroup(entry.pg()), place),
         }
+        Ok(())
+    }
+
+    fn replay_move(&mut self, place: Place, position: u64, entry: &EntryView<'_>) -> Result<(), OpenError> {
+        let (sequence, blocks) = (place.log, u32::from(entry.head.count));
+        self.commit_replayed(entry.pg(), Sequence(entry.head.commit));
+        let segments = self.engine.cx_mut().segments_mut();
+        let in_a_segment = |address: u64| {
+            let address = u32::try_from(address).ok()?;
+            let (segment, block) = segments.locate(address)?;
+            Some((address, segment, block))
+        };
+        let Some((old, ..)) = in_a_segment(entry.head.session) else {
+            return Err(OpenError::Damaged(format!("batch {sequence} moves a block from nowhere")));
+        };
+        let mut place = place;
+        if entry.kind == Kind::Moved {
+            let Some((address, segment, block)) = in_a_segment(entry.head.request) else {
+                return Err(OpenError::Damaged(format!("batch {sequence} moves a block to nowhere")));
+            };
+            if block + blocks > segments.segment_blocks() || !segments.adopt(segment, place.generation) {
+                let what = format!("batch {sequence} moves blocks to segment {segment}, which is not for moved blocks");
+                return Err(OpenError::Damaged(what));
+            }
+            place.payload = Some(address);
+            segments.pin(segment, blocks);
+        }
+        segments.hold(place.segment);
+        let (range, checksums) = (entry.range(), entry.checksums().collect());
+        let moved = Move { pg: entry.pg(), range, old, bytes: Bytes::new(), checksums };
+        self.engine.relocate(moved, place, position);
         Ok(())
     }
 

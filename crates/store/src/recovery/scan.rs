@@ -44,8 +44,8 @@ enum Wait {
     Summary(Link),
     /// A whole segment.
     Walk(Link),
-    /// A segment in which the log may have gone on, in this generation.
-    Probe(u32, u64),
+    /// The first of some segments in which the log may have gone on, in this generation.
+    Probe(Vec<u32>, u64),
     /// Leaves that replayed records need.
     Leaves,
     Flush,
@@ -237,7 +237,7 @@ impl Recovery {
                 Ok(self.summary_known(cx, link, summary))
             }
             Wait::Walk(link) => self.walk(cx, link, bytes),
-            Wait::Probe(segment, generation) => self.probe(cx, segment, generation, bytes),
+            Wait::Probe(candidates, generation) => self.probe(cx, candidates, generation, bytes),
             Wait::Leaves | Wait::Flush | Wait::Checkpoint => Ok(Found::Nothing),
         }
     }
@@ -366,22 +366,36 @@ impl Recovery {
             return Err(OpenError::Damaged(what));
         }
         // If the missing batch is the segment's summary, the proof is in the segment that followed.
+        // Segments of moved blocks have generations of the chain as well, and need not be known as such.
         let follows = |(_, s): &(u32, &Segment)| s.generation == link.generation + 1 && s.state != State::Free;
-        let known = cx.segments().iter().find(follows).map(|(segment, _)| segment);
-        match known.or_else(|| cx.segments().next_free(link.segment)).filter(|s| *s != link.segment) {
-            Some(segment) => Ok(self.read_whole(cx, segment, Wait::Probe(segment, link.generation + 1))),
-            None => Ok(self.tail(cx)),
+        let known = cx.segments().iter().filter(follows).map(|(segment, _)| segment);
+        let mut candidates: Vec<u32> = known.chain(cx.segments().next_free(link.segment)).collect();
+        candidates.retain(|segment| *segment != link.segment);
+        Ok(self.probe_next(cx, candidates, link.generation + 1))
+    }
+
+    fn probe_next(&mut self, cx: &mut StoreCx, candidates: Vec<u32>, generation: u64) -> Found {
+        match candidates.first() {
+            Some(segment) => self.read_whole(cx, *segment, Wait::Probe(candidates, generation)),
+            None => self.tail(cx),
         }
     }
 
-    fn probe(&mut self, cx: &mut StoreCx, segment: u32, generation: u64, bytes: &[u8]) -> Result<Found, OpenError> {
+    fn probe(
+        &mut self,
+        cx: &mut StoreCx,
+        mut candidates: Vec<u32>,
+        generation: u64,
+        bytes: &[u8],
+    ) -> Result<Found, OpenError> {
+        let segment = candidates.remove(0);
         if let Some(proof) = self.chain.proof(bytes, cx.identity(), generation) {
             let missing = self.chain.sequence();
             let what =
                 format!("batch {missing} is not whole, but the log went on in segment {segment} with batch {proof}");
             return Err(OpenError::Damaged(what));
         }
-        Ok(self.tail(cx))
+        Ok(self.probe_next(cx, candidates, generation))
     }
 
     /// The end of the log has been found.

@@ -1,6 +1,10 @@
 //! The segment table: which segments hold log, what is live in them, which may be written next.
 
+mod apart;
 mod segment;
+#[cfg(test)]
+mod tests;
+mod victim;
 
 pub(crate) use segment::{CLEANER_SEGMENTS, Link, Segment, State, ZERO_SEGMENTS};
 
@@ -57,6 +61,8 @@ impl Segments {
             saved_live: 0,
             pins: 0,
             holds: 0,
+            apart: false,
+            leaving: 0,
             readers: 0,
             alone_until: Duration::ZERO,
         };
@@ -157,6 +163,10 @@ impl Segments {
         (0..).zip(&self.table)
     }
 
+    pub fn segment_blocks(&self) -> u32 {
+        self.segment_blocks
+    }
+
     pub fn free(&self) -> u32 {
         self.free
     }
@@ -220,13 +230,23 @@ impl Segments {
         if self.free == 0 {
             return None;
         }
+        self.free_in_circle(after).next()
+    }
+
+    /// The free segment that the chain, which is in `after`, would come to last: so it is known afterwards where the
+    /// chain has gone on.
+    pub fn last_free(&self, after: u32) -> Option<u32> {
+        self.free_in_circle(after).next_back()
+    }
+
+    fn free_in_circle(&self, after: u32) -> impl DoubleEndedIterator<Item = u32> + '_ {
         let ready = self.ready;
         let start = (after + 1) % ready.max(1);
-        let usable = |s: &u32| {
+        let usable = move |s: &u32| {
             let segment = self.get(*s);
             segment.state == State::Free && segment.readers == 0
         };
-        (start..ready).chain(0..start).find(usable)
+        (start..ready).chain(0..start).filter(usable)
     }
 
     /// Opens `segment` as the next link of the log.
@@ -238,6 +258,7 @@ impl Segments {
         entry.state = State::Open;
         entry.generation = link.generation;
         entry.alone_until = Duration::ZERO;
+        (entry.apart, entry.leaving) = (false, 0);
         if link.segment < ready {
             self.free -= 1;
         }
@@ -255,6 +276,7 @@ impl Segments {
         let entry = self.get_mut(link.segment);
         entry.state = State::Open;
         entry.generation = link.generation;
+        entry.apart = false;
         self.changed.insert(link.segment);
         self.chain.push_back(link);
     }
@@ -434,7 +456,8 @@ impl Segments {
         }
         let freed = std::mem::take(&mut self.freeing);
         for segment in &freed {
-            self.get_mut(*segment).state = State::Free;
+            let entry = self.get_mut(*segment);
+            (entry.state, entry.apart, entry.leaving) = (State::Free, false, 0);
             self.free += u32::from(*segment < self.ready);
         }
         freed
@@ -444,32 +467,6 @@ impl Segments {
     /// generation is before `oldest`.
     pub fn reclaimable(&self, oldest: u64) -> Option<u64> {
         self.classes[0].first().map(|(generation, _)| *generation).filter(|generation| *generation < oldest)
-    }
-
-    /// The segment that is best cleaned: the most space gained and the longest left alone for the least work
-    /// (Rosenblum and Ousterhout, "The design and implementation of a log-structured file system", 1992, section 3.5).
-    /// `head` is the generation being written; segments of generations before `durable` are whole on the device. When
-    /// space is `short` it is simply the emptiest. Those that are `put_off` are left out.
-    pub fn victim(&self, head: u64, durable: u64, short: bool, put_off: impl Fn(u32) -> bool) -> Option<u32> {
-        let blocks = f64::from(self.segment_blocks);
-        let mut best: Option<(f64, u32)> = None;
-        for class in &self.classes[1..] {
-            let usable = |(_, segment): &&(u64, u32)| {
-                let entry = self.get(*segment);
-                entry.when_moved() < self.full_enough && entry.generation < durable && !put_off(*segment)
-            };
-            let Some((generation, segment)) = class.iter().take(VICTIMS_TRIED_MAX).find(usable) else { continue };
-            let full = f64::from(self.get(*segment).needed()) / blocks;
-            let age = head.saturating_sub(*generation) as f64 + 1.0;
-            let score = (1.0 - full) * age / (1.0 + full);
-            if best.is_none_or(|(other, _)| score > other) {
-                best = Some((score, *segment));
-                if short {
-                    break;
-                }
-            }
-        }
-        best.map(|(_, segment)| segment)
     }
 
     /// Sealed segments of which no block is needed; with `before`, those of older generations.

@@ -27,6 +27,11 @@ pub(crate) struct Segment {
     pub pins: u32,
     /// Other records in it that are not applied yet: replay has to find them.
     pub holds: u32,
+    /// It is not in the chain: it holds moved blocks, and the chain says which. Not known any more once it is opened
+    /// again behind all of their records.
+    pub apart: bool,
+    /// Blocks that the cleaner is moving out of it.
+    pub leaving: u32,
     /// Device reads in flight.
     pub readers: u32,
     /// The cleaner found something in the segment that is not what was written: left alone until then, when it may have

@@ -14,7 +14,13 @@ impl Store {
                     self.seal_batches();
                 }
             }
-            (Io::Batch, Done::Written(Err(error))) => self.engine.cx_mut().fail(Failure::Device(error)),
+            (Io::Moves, Done::Written(Ok(()))) => {
+                if !self.cx().has_failed() {
+                    self.engine.moves_written(io);
+                    self.seal_batches();
+                }
+            }
+            (Io::Batch | Io::Moves, Done::Written(Err(error))) => self.engine.cx_mut().fail(Failure::Device(error)),
             (Io::Fetch(fetch), Done::Read(result)) => self.engine.fetched(fetch, result),
             (Io::Leaves(keys), Done::Leaves(result)) => {
                 self.engine.leaves_loaded(&keys, result);

@@ -13,6 +13,7 @@ use crate::tools::accounts::Accounts;
 use crate::tools::dump::{Inspector, ReadDevice};
 use crate::tools::inside::Inside;
 use crate::tools::lineage::Lineage;
+use crate::tools::untold::Untold;
 use azekura_base::{BLOCK_SIZE, ChunkIndex, LayerId, PgId, Sequence};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -179,8 +180,8 @@ fn check_into(
     report.replay_bytes = store.statistics().replay_bytes;
     report.groups = store.groups().count() as u64;
     report.prepared = store.groups().map(|(pg, _)| store.prepared(pg).count() as u64).sum();
-    check_segments(report, &store.inside(), &inspector);
-    check_leaves(report, &store, inspector.device(), &overlay, deep)
+    let untold = check_segments(report, &store.inside(), &inspector);
+    check_leaves(report, &store, untold, inspector.device(), &overlay, deep)
 }
 
 /// Brings all committed writes into the map that wait for their leaves. For a leaf that can't be read they go on to
@@ -221,7 +222,8 @@ fn recover(store: &mut Store, device: &impl ReadDevice, map: &mut impl SavedMap)
     }
 }
 
-fn check_segments<D: ReadDevice>(report: &mut CheckReport, inside: &Inside<'_>, inspector: &Inspector<D>) {
+fn check_segments<D: ReadDevice>(report: &mut CheckReport, inside: &Inside<'_>, inspector: &Inspector<D>) -> Untold {
+    let mut untold = Untold::default();
     for (segment, entry) in inside.segments.iter() {
         if entry.state == State::Free {
             continue;
@@ -229,6 +231,8 @@ fn check_segments<D: ReadDevice>(report: &mut CheckReport, inside: &Inside<'_>, 
         report.segments_used += 1;
         match inspector.segment(segment) {
             Err(error) => report.add(Severity::Error, format!("segment {segment}: {error}")),
+            // Such a segment has no summary, and its generation rises after it was written.
+            Ok(info) if info.apart => untold.add_segment(&info),
             Ok(info) => {
                 if info.generation != Some(entry.generation) && entry.state == State::Sealed {
                     let what = format!("segment {segment} does not hold generation {} of the log", entry.generation);
@@ -242,11 +246,13 @@ fn check_segments<D: ReadDevice>(report: &mut CheckReport, inside: &Inside<'_>, 
             }
         }
     }
+    untold
 }
 
 fn check_leaves(
     report: &mut CheckReport,
     store: &Store,
+    mut untold: Untold,
     device: &impl ReadDevice,
     map: &impl SavedMap,
     deep: bool,
@@ -256,6 +262,7 @@ fn check_leaves(
     let mut lineage = Lineage::new(&inside);
     let mut look = |report: &mut CheckReport, key: &LeafKey, leaf: &Leaf| {
         check_leaf(report, &inside, device, key, leaf, deep);
+        untold.add_leaf(inside.segments, leaf);
         if let Some(block) = lineage.own(key, leaf) {
             report.add(Severity::Error, format!("{} block {block} belongs to another leaf, too", name(key)));
         }
@@ -281,6 +288,7 @@ fn check_leaves(
             look(report, &slot.key, leaf);
         }
     }
+    untold.findings().for_each(|what| report.add(Severity::Warning, what));
     for problem in accounts.problems() {
         report.add(Severity::Error, problem);
     }

@@ -47,6 +47,8 @@ pub struct SegmentInfo {
     pub generation: Option<u64>,
     /// The segment ends with a summary that is whole.
     pub summary: bool,
+    /// It holds moved blocks, and is not in the chain of the log.
+    pub apart: bool,
     /// Its batches, in order.
     pub batches: Vec<BatchInfo>,
 }
@@ -78,7 +80,7 @@ pub struct BatchInfo {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RecordInfo {
     /// `write`, `write-zero`, `repair`, `repair-zero`, `relocate`, `epoch`, `note`, `drop-layer`, `write-again`,
-    /// `mark`, `complete`, `forget-group` or `merge-layer`.
+    /// `mark`, `complete`, `forget-group`, `merge-layer` or `moved`.
     pub kind: &'static str,
     /// The placement group.
     pub pg: u32,
@@ -100,9 +102,9 @@ pub struct RecordInfo {
     pub first: u16,
     /// Blocks.
     pub count: u16,
-    /// The block address of the payload; 0 without one.
+    /// The block address of the payload, or to which blocks were moved; 0 without one.
     pub address: u32,
-    /// Where a relocation's blocks were before; 0 for other kinds.
+    /// Where blocks were before that were moved; 0 for other kinds.
     pub old_address: u32,
 }
 
@@ -158,17 +160,24 @@ impl<D: ReadDevice> Inspector<D> {
         let base = SUPERBLOCK_AREA_BLOCKS + segment * segment_blocks;
         let len = segment_blocks as usize * BLOCK_SIZE;
         let bytes = self.device.read(u64::from(base) * BLOCK_SIZE as u64, len)?;
-        let mut info = SegmentInfo { segment, generation: None, summary: false, batches: Vec::new() };
-        let mut block = 0;
+        let mut info = SegmentInfo { segment, generation: None, summary: false, apart: false, batches: Vec::new() };
+        let (mut block, mut last) = (0, None);
         while block < segment_blocks {
             let Some(batch) = Batch::decode(&bytes[block as usize * BLOCK_SIZE..], &identity) else { break };
             let header = &batch.header;
             let generation = info.generation.unwrap_or(header.generation);
             let fits = (header.segment, header.block, header.generation) == (segment, block, generation);
-            if !fits || batch.kind == BatchKind::Summary {
+            // Behind the last batch there may be some of an earlier use of the segment.
+            let follows = match batch.kind {
+                BatchKind::Records => !info.apart,
+                BatchKind::Moves => (block == 0 || info.apart) && header.follows_moves(last.as_ref()),
+                BatchKind::Summary => false,
+            };
+            if !fits || !follows {
                 break;
             }
-            info.generation = Some(generation);
+            (info.generation, last) = (Some(generation), Some(*header));
+            info.apart = batch.kind == BatchKind::Moves;
             info.batches.push(batch_info(&batch, base + block + header.header_blocks, batch.payload_is_whole()));
             block += header.blocks();
         }
@@ -195,7 +204,7 @@ fn batch_info(batch: &Batch<'_>, payload_address: u32, payload_whole: bool) -> B
     let mut address = payload_address;
     let records = Entries::new(batch.entries).map(|entry| {
         let blocks = entry.payload_blocks();
-        let relocated = entry.kind == Kind::Relocate;
+        let relocated = matches!(entry.kind, Kind::Relocate | Kind::Moved);
         let record = RecordInfo {
             kind: entry.kind.name(),
             pg: entry.head.pg,
@@ -203,12 +212,16 @@ fn batch_info(batch: &Batch<'_>, payload_address: u32, payload_whole: bool) -> B
             sequence: entry.head.sequence,
             commit: entry.head.commit,
             session: if relocated { 0 } else { entry.head.session },
-            request: entry.head.request,
+            request: if relocated { 0 } else { entry.head.request },
             layer: entry.head.layer,
             chunk: entry.head.chunk,
             first: entry.head.first,
             count: entry.head.count,
-            address: if blocks > 0 { address } else { 0 },
+            address: match entry.kind {
+                Kind::Moved => entry.head.request as u32,
+                _ if blocks > 0 => address,
+                _ => 0,
+            },
             old_address: if relocated { entry.head.session as u32 } else { 0 },
         };
         address += blocks;

@@ -5,6 +5,7 @@ mod check;
 mod dump;
 mod inside;
 mod lineage;
+mod untold;
 
 pub(crate) use accounts::accounts_problems;
 pub use check::{CheckReport, Finding, Severity, check};

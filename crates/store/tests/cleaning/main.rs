@@ -13,8 +13,10 @@ use azekura_store::Options;
 use load::{Cost, Load, Range};
 
 /// Blocks that are moved for each that clients write at the most, a little more than there are.
-const THIN_MOVED_MAX: f64 = 1.15;
-const BESIDE_MOVED_MAX: f64 = 1.29;
+const THIN_MOVED_MAX: f64 = 0.92;
+const BESIDE_MOVED_MAX: f64 = 0.70;
+const ALIKE_MOVED_MAX: f64 = 1.40;
+const SKEWED_MOVED_MAX: f64 = 1.34;
 
 /// A device of 384 segments, as one of 12 GiB has. What counts blocks or bytes is smaller as its segments are. A batch
 /// has more room beside clients' writes than there would be in so small a segment otherwise.
@@ -101,7 +103,7 @@ fn table() {
     print("nine of ten to a tenth, 70 %", &skewed(&options, 70, 6));
 }
 
-/// A bound of what it is, not of what it should be: see decision 0036 for what moved blocks apart would make of it.
+/// In segments of 128 blocks headers take more than usual: see decision 0036 for larger ones.
 #[test]
 fn a_hot_range_beside_thin_data_costs_no_more_than_it_did() {
     let Beside { before, thin, after } = hot_beside_thin(&like_twelve_gib(128), [1, 2, 8]);
@@ -115,4 +117,15 @@ fn a_hot_range_beside_thin_data_costs_no_more_than_it_did() {
     assert!(last(&before) < 0.01, "what is written again and again leaves nothing to move: {:.3}", last(&before));
     assert!(last(&thin) < THIN_MOVED_MAX, "{:.3} blocks were moved for each of the thin data", last(&thin));
     assert!(last(&after) < BESIDE_MOVED_MAX, "{:.3} blocks were moved for each of the hot range", last(&after));
+}
+
+/// Where some blocks are written more often than others, less is moved than where all are written alike.
+#[test]
+fn what_is_moved_stays_apart_from_what_is_written_again() {
+    let options = like_twelve_gib(128);
+    let moved = |costs: Vec<Cost>| costs.last().unwrap().moved;
+    let (alike, skewed) = (moved(uniform(&options, 70, 3)), moved(skewed(&options, 70, 3)));
+    println!("{alike:.3} moved for a block of uniform writes, {skewed:.3} where nine of ten go to a tenth");
+    assert!(alike < ALIKE_MOVED_MAX, "{alike:.3} blocks were moved for each of uniform writes");
+    assert!(skewed < SKEWED_MOVED_MAX, "{skewed:.3} blocks were moved for each where nine of ten go to a tenth");
 }

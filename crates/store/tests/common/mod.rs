@@ -6,8 +6,8 @@ use azekura_base::{
     SessionId, Write, WriteHeader,
 };
 use azekura_store::{
-    Completion, DeviceError, Done, Effect, Identity, InMemoryMap, IoId, MapError, OpenError, Options, ReadError,
-    Report, SavedMap, Store,
+    Completion, DeviceError, Done, Effect, Identity, InMemoryMap, IoId, MapError, OpenError, Options, ReadDevice,
+    ReadError, Report, SavedMap, Store,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,6 +49,12 @@ impl Disk {
 
     pub fn read(&self, offset: u64, len: usize) -> Bytes {
         azekura_base::copy_to_pages(&self.image[offset as usize..offset as usize + len])
+    }
+}
+
+impl ReadDevice for &Disk {
+    fn read(&self, offset: u64, len: usize) -> Result<Bytes, DeviceError> {
+        self.try_read(offset, len)
     }
 }
 

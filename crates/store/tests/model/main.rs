@@ -9,6 +9,7 @@
 mod actions;
 #[path = "../common/mod.rs"]
 mod common;
+mod moves;
 mod opening;
 mod state;
 mod troubles;
@@ -18,7 +19,8 @@ use actions::{action, action_in_trouble, parse};
 use azekura_store::Options;
 use common::tiny;
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
+use proptest::test_runner::{RngSeed, TestRunner};
+use std::cell::Cell;
 use world::World;
 
 /// Histories are the same in every run, so that a failure is of the change at hand. PROPTEST_CASES in the environment
@@ -75,6 +77,46 @@ proptest! {
     }
 }
 
+/// Blocks that go into segments of their own in a history on a roomy device, on average: half of what do.
+const MOVED_APART_MIN: u64 = 45;
+/// Crashes in such a history of a store that has moved some, on average: half of what there are.
+const CRASHES_AFTER_MOVES_MIN: u64 = 1;
+
+/// Where much space is kept free, most of what is moved goes into segments of its own (decision 0036).
+fn histories_that_move_blocks_apart(options: &Options) {
+    let mut runner = TestRunner::new(config(60));
+    let (histories, moved, crashes) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    // The map is well: a leaf that can't be read keeps the cleaner from all segments with blocks of its chunk, and here
+    // it is the cleaner that makes room.
+    let result = runner.run(&prop::collection::vec(action(), 400..1000), |actions| {
+        let mut world = World::new(options.clone());
+        world.warm(600);
+        for action in &actions {
+            world.act(action);
+        }
+        world.settle();
+        histories.set(histories.get() + 1);
+        moved.set(moved.get() + world.moved_apart());
+        crashes.set(crashes.get() + world.moves.crashes);
+        Ok(())
+    });
+    result.unwrap_or_else(|error| panic!("{error}\n{runner}"));
+    let (histories, moved, crashes) = (histories.get(), moved.get(), crashes.get());
+    println!("{moved} blocks were moved apart in {histories} histories, with {crashes} crashes after that");
+    assert!(moved >= histories * MOVED_APART_MIN, "{moved} blocks in {histories} histories");
+    assert!(crashes >= histories * CRASHES_AFTER_MOVES_MIN, "{crashes} crashes in {histories} histories");
+}
+
+#[test]
+fn any_long_history_on_a_roomy_device_gives_what_the_model_gives() {
+    histories_that_move_blocks_apart(&roomy());
+}
+
+#[test]
+fn any_long_history_on_a_larger_roomy_device_gives_what_the_model_gives() {
+    histories_that_move_blocks_apart(&Options { segments: 28, cleaning_reserve_percent: 40, ..roomy() });
+}
+
 /// Memory has room for hardly a leaf: most writes wait for theirs.
 fn forgetful() -> Options {
     Options { leaf_cache_bytes_max: 6_000, ..tiny() }
@@ -118,6 +160,16 @@ fn replay(history: &str, options: Options) {
 
 fn small() -> Options {
     Options { segments: 14, segment_blocks: 48, cleaning_blocks_in_flight_max: 24, ..tiny() }
+}
+
+fn roomy() -> Options {
+    Options {
+        segments: 24,
+        segment_blocks: 48,
+        cleaning_blocks_in_flight_max: 24,
+        cleaning_reserve_percent: 60,
+        ..tiny()
+    }
 }
 
 #[test]

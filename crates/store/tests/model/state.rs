@@ -1,8 +1,7 @@
 //! What a store must hold after a list of calls.
 
 use crate::common::*;
-use azekura_base::Body;
-use azekura_base::Checksum;
+use azekura_base::{Body, Checksum, PgId};
 use std::collections::{BTreeMap, BTreeSet};
 
 pub const GROUPS: u32 = 3;
@@ -103,6 +102,36 @@ pub struct State {
 }
 
 impl State {
+    /// The groups of the store are as these are.
+    pub fn compare_groups(&self, rig: &Rig) -> Result<(), String> {
+        for pg in (0..GROUPS).filter(|pg| !rig.store.is_forgetting(PgId(*pg))) {
+            let ours = self.groups.get(&pg).cloned().unwrap_or_default();
+            let theirs = rig.store.group(PgId(pg));
+            if theirs.prepared_end.0 != ours.end {
+                return Err(format!("group {pg} ends at {}, not {}", theirs.prepared_end, ours.end));
+            }
+            if theirs.epoch.0 != ours.epoch {
+                return Err(format!("group {pg} is in epoch {}, not {}", theirs.epoch, ours.epoch));
+            }
+            if theirs.committed.0 > ours.committed_max.max(ours.committed) {
+                return Err(format!("group {pg} is committed to {}, not {}", theirs.committed, ours.committed));
+            }
+            for info in rig.store.prepared(PgId(pg)).filter(|info| info.header.sequence.0 > ours.committed) {
+                let Some((epoch, range)) = ours.prepared.get(&info.header.sequence.0) else {
+                    return Err(format!("group {pg} has prepared {}", info.header.sequence));
+                };
+                let same = info.header.epoch.0 == *epoch
+                    && info.header.range == blocks(range.layer, range.chunk, range.first, range.count)
+                    && info.zero == (range.value == 0)
+                    && info.durable;
+                if !same {
+                    return Err(format!("group {pg} has {info:?} for {range:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Runs `calls`, leaving out records from `limit` on.
     pub fn run(calls: &[Call], limit: usize) -> State {
         let mut state = State::default();

@@ -2,6 +2,7 @@
 
 use crate::actions::Action;
 use crate::common::*;
+use crate::moves::Moves;
 use crate::opening::interrupted_open;
 use crate::state::*;
 use crate::troubles::Troubles;
@@ -11,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// A small generator for which sectors land.
-pub struct Dice(u64);
+pub struct Dice(pub u64);
 
 impl Dice {
     pub fn roll(&mut self) -> u64 {
@@ -47,6 +48,7 @@ pub struct World {
     next_read: u64,
     pub time: u64,
     pub troubles: Troubles,
+    pub moves: Moves,
 }
 
 pub const READ_TOKENS: u64 = 1 << 40;
@@ -73,6 +75,7 @@ impl World {
             next_read: READ_TOKENS,
             time: 0,
             troubles: Troubles::default(),
+            moves: Moves::default(),
         }
     }
 
@@ -441,6 +444,7 @@ impl World {
     pub fn crash(&mut self, seed: u64, coarse: bool, checkpoint_lands: bool, interrupted: u8, unreadable: bool) {
         let mut dice = Dice(seed);
         let mut rig = self.rig.take().unwrap();
+        self.moves.crash(&rig.store.statistics());
         rig.take_effects();
         if checkpoint_lands {
             while !rig.map_waiting.is_empty() {
@@ -491,7 +495,7 @@ impl World {
         let mut reasons = Vec::new();
         for limit in (self.durable..=self.records).rev() {
             let mut state = State::run(&self.calls, limit);
-            match self.compare_groups(rig, &state) {
+            match state.compare_groups(rig) {
                 Ok(()) => {}
                 Err(reason) => {
                     reasons.push(format!("{limit}: {reason}"));
@@ -600,34 +604,5 @@ impl World {
             }
             Call::Parent { .. } => true,
         });
-    }
-
-    pub fn compare_groups(&self, rig: &Rig, state: &State) -> Result<(), String> {
-        for pg in (0..GROUPS).filter(|pg| !rig.store.is_forgetting(PgId(*pg))) {
-            let ours = state.groups.get(&pg).cloned().unwrap_or_default();
-            let theirs = rig.store.group(PgId(pg));
-            if theirs.prepared_end.0 != ours.end {
-                return Err(format!("group {pg} ends at {}, not {}", theirs.prepared_end, ours.end));
-            }
-            if theirs.epoch.0 != ours.epoch {
-                return Err(format!("group {pg} is in epoch {}, not {}", theirs.epoch, ours.epoch));
-            }
-            if theirs.committed.0 > ours.committed_max.max(ours.committed) {
-                return Err(format!("group {pg} is committed to {}, not {}", theirs.committed, ours.committed));
-            }
-            for info in rig.store.prepared(PgId(pg)).filter(|info| info.header.sequence.0 > ours.committed) {
-                let Some((epoch, range)) = ours.prepared.get(&info.header.sequence.0) else {
-                    return Err(format!("group {pg} has prepared {}", info.header.sequence));
-                };
-                let same = info.header.epoch.0 == *epoch
-                    && info.header.range == blocks(range.layer, range.chunk, range.first, range.count)
-                    && info.zero == (range.value == 0)
-                    && info.durable;
-                if !same {
-                    return Err(format!("group {pg} has {info:?} for {range:?}"));
-                }
-            }
-        }
-        Ok(())
     }
 }

@@ -7,7 +7,8 @@ use bytemuck::{Pod, Zeroable};
 use bytes::Bytes;
 
 const MAGIC: [u8; 8] = *b"AZKBATCH";
-const VERSION: u16 = 1;
+/// Of the log, in the superblock and in each batch.
+pub(super) const LOG_VERSION: u16 = 2;
 
 /// Bytes of the fixed part of a batch header.
 pub(crate) const HEADER_BYTES: usize = size_of::<BatchHeader>();
@@ -20,6 +21,8 @@ pub(crate) enum BatchKind {
     Records = 1,
     /// The summary of the segment that it ends.
     Summary = 2,
+    /// Moved blocks, in a segment that is not in the chain.
+    Moves = 3,
 }
 
 /// The fixed part of a batch header, 112 bytes.
@@ -58,11 +61,17 @@ pub(crate) fn header_blocks(entries_bytes: usize) -> u32 {
     (HEADER_BYTES + entries_bytes).div_ceil(BLOCK_SIZE) as u32
 }
 
+/// How many blocks the header has that starts `bytes`, by itself: nothing says that it is whole.
+pub(crate) fn stated_header_blocks(bytes: &[u8]) -> Option<u32> {
+    let header: BatchHeader = bytemuck::pod_read_unaligned(bytes.get(..HEADER_BYTES)?);
+    (header.magic == MAGIC && header.version == LOG_VERSION).then_some(header.header_blocks)
+}
+
 impl BatchHeader {
     pub fn new(kind: BatchKind, identity: &Identity) -> BatchHeader {
         BatchHeader {
             magic: MAGIC,
-            version: VERSION,
+            version: LOG_VERSION,
             kind: kind as u16,
             cluster: identity.cluster.to_le_bytes(),
             device: identity.device.0,
@@ -83,6 +92,14 @@ impl BatchHeader {
         self.crc = checksum(&buf).0;
         buf[12..16].copy_from_slice(&self.crc.to_le_bytes());
         buf.freeze()
+    }
+
+    /// This batch of moved blocks is the next one in its segment behind `last`, or the first.
+    pub fn follows_moves(&self, last: Option<&BatchHeader>) -> bool {
+        let Some(last) = last else { return self.sequence == 1 };
+        self.sequence == last.sequence + 1
+            && self.previous == last.crc
+            && (self.incarnation, self.generation) == (last.incarnation, last.generation)
     }
 
     /// Blocks of the whole batch.
@@ -107,7 +124,7 @@ impl<'a> Batch<'a> {
     pub fn decode(bytes: &'a [u8], identity: &Identity) -> Option<Batch<'a>> {
         let header: BatchHeader = bytemuck::pod_read_unaligned(bytes.get(..HEADER_BYTES)?);
         if header.magic != MAGIC
-            || header.version != VERSION
+            || header.version != LOG_VERSION
             || header.cluster != identity.cluster.to_le_bytes()
             || header.device != identity.device.0
             || header.instance != identity.instance
@@ -117,6 +134,7 @@ impl<'a> Batch<'a> {
         let kind = match header.kind {
             1 => BatchKind::Records,
             2 => BatchKind::Summary,
+            3 => BatchKind::Moves,
             _ => return None,
         };
         let entries_bytes = header.entries_bytes as usize;
@@ -132,7 +150,7 @@ impl<'a> Batch<'a> {
             return None;
         }
         let entries = &blocks[HEADER_BYTES..HEADER_BYTES + entries_bytes];
-        if kind == BatchKind::Records && !Entries::new(entries).are_whole(header.entries, header.payload_blocks) {
+        if kind != BatchKind::Summary && !Entries::new(entries).are_whole(header.entries, header.payload_blocks) {
             return None;
         }
         let payload_bytes = (header.payload_blocks as usize).checked_mul(BLOCK_SIZE)?;
@@ -152,5 +170,35 @@ impl<'a> Batch<'a> {
             at += bytes;
             entry.payload_is_whole(payload)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use azekura_base::DeviceId;
+
+    #[test]
+    fn of_moved_blocks_only_the_very_next_batch_follows() {
+        let identity = Identity { cluster: 1, device: DeviceId(1), instance: 1 };
+        let of = |sequence| BatchHeader {
+            sequence,
+            incarnation: 3,
+            generation: 9,
+            ..BatchHeader::new(BatchKind::Moves, &identity)
+        };
+        let first = BatchHeader { crc: 77, ..of(1) };
+        let next = BatchHeader { previous: 77, ..of(2) };
+        assert!(first.follows_moves(None) && !next.follows_moves(None));
+        assert!(next.follows_moves(Some(&first)));
+        // Left over from an earlier use of the segment, or from a life that a crash has ended.
+        for other in [
+            BatchHeader { previous: 78, ..next },
+            BatchHeader { incarnation: 2, ..next },
+            BatchHeader { generation: 8, ..next },
+            BatchHeader { sequence: 3, ..next },
+        ] {
+            assert!(!other.follows_moves(Some(&first)), "{other:?}");
+        }
     }
 }

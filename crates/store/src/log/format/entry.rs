@@ -38,6 +38,8 @@ pub(crate) enum Kind {
     MergeLayer = 13,
     /// Blocks that no replica could give: zeros in their place, and the checksums of what they held (decision 0014).
     RepairLost = 14,
+    /// Live blocks that the cleaner has moved into a segment that is not in the chain.
+    Moved = 15,
 }
 
 impl Kind {
@@ -58,6 +60,7 @@ impl Kind {
             Kind::Complete => "complete",
             Kind::ForgetGroup => "forget-group",
             Kind::MergeLayer => "merge-layer",
+            Kind::Moved => "moved",
         }
     }
 }
@@ -79,6 +82,7 @@ impl Kind {
             12 => Kind::ForgetGroup,
             13 => Kind::MergeLayer,
             14 => Kind::RepairLost,
+            15 => Kind::Moved,
             _ => return None,
         })
     }
@@ -90,7 +94,7 @@ impl Kind {
 
     /// An entry of this kind names blocks of a chunk.
     pub fn has_range(self) -> bool {
-        self.has_payload() || matches!(self, Kind::WriteZero | Kind::RepairZero)
+        self.has_payload() || matches!(self, Kind::WriteZero | Kind::RepairZero | Kind::Moved)
     }
 }
 
@@ -108,8 +112,9 @@ pub(crate) struct EntryHead {
     pub sequence: u64,
     /// The group's commit point. Epoch: the point after which prepared writes are dropped.
     pub commit: u64,
-    /// Relocate: the old address of the first block. MergeLayer: the child.
+    /// Relocate, Moved: the old address of the first block. MergeLayer: the child.
     pub session: u64,
+    /// Moved: the new address of the first block.
     pub request: u64,
     pub layer: u64,
     pub chunk: u32,

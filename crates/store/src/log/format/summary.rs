@@ -132,6 +132,9 @@ pub(crate) fn footer_blocks(last_block: &[u8], segment_blocks: u32) -> Option<u3
     (good && footer.blocks > 0 && footer.blocks < segment_blocks).then_some(footer.blocks + 1)
 }
 
+/// What was written into a segment: for each batch the block at which its payload begins, and its entries.
+pub(crate) type Contents = Vec<(u32, Bytes)>;
+
 /// A summary that is whole.
 #[derive(Debug, Clone)]
 pub(crate) struct Summary {
@@ -170,6 +173,13 @@ impl Summary {
         };
         let whole = summary.frames().count() == head.batches as usize;
         whole.then_some(summary)
+    }
+
+    /// What was written into the segment.
+    pub fn contents(&self) -> Contents {
+        self.frames()
+            .map(|(frame, entries)| (frame.block + frame.header_blocks, self.body.slice_ref(entries)))
+            .collect()
     }
 
     /// The batches of the segment: frame and entries, in order.

@@ -1,5 +1,6 @@
 //! The superblock: what the device is, twice, in blocks 0 and 1.
 
+use super::batch::LOG_VERSION;
 use crate::effect::OpenError;
 use crate::options::{Identity, Options};
 use azekura_base::{BLOCK_SIZE, DeviceId, PageBuf, checksum};
@@ -7,7 +8,6 @@ use bytemuck::{Pod, Zeroable};
 use bytes::Bytes;
 
 const MAGIC: [u8; 8] = *b"AZKSTORE";
-const VERSION: u16 = 1;
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -39,7 +39,7 @@ impl Superblock {
     pub fn encode(options: &Options, identity: &Identity) -> Bytes {
         let mut wire = Wire {
             magic: MAGIC,
-            version: VERSION,
+            version: LOG_VERSION,
             reserved: 0,
             crc: 0,
             cluster: identity.cluster.to_le_bytes(),
@@ -76,7 +76,7 @@ fn decode_copy(copy: &[u8]) -> Result<Superblock, OpenError> {
     if wire.magic != MAGIC {
         return Err(OpenError::NotFormatted);
     }
-    if wire.version != VERSION {
+    if wire.version != LOG_VERSION {
         return Err(OpenError::Version(wire.version));
     }
     let stated = wire.crc;
