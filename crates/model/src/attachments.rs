@@ -204,8 +204,8 @@ impl AttachmentsRecord {
         (next.attachments.len() < self.attachments.len()).then_some(next)
     }
 
-    /// The record after the processes that have attachments of these names were put out: what was asked for by name stays
-    /// for whichever process comes next, under a new name. `None` when none of them stands.
+    /// The record after the processes that have attachments of these names were put out: what was asked for by name
+    /// stays for whichever process comes next, under a new name. `None` when none of them stands.
     #[must_use]
     pub fn put_out(&self, names: &BTreeSet<Generation>) -> Option<AttachmentsRecord> {
         let mut next = AttachmentsRecord { generation: Generation(self.generation.0 + 1), ..self.clone() };

@@ -184,8 +184,8 @@ pub struct ReservationsRecord {
     pub generation: u32,
     /// The number of the last change.
     pub number: u64,
-    /// Up to this change somebody may do less or more than before, and not every gateway has confirmed that nothing is under
-    /// way any more that was begun before. Until all have, no command of reservations is answered.
+    /// Up to this change somebody may do less or more than before, and not every gateway has confirmed that nothing is
+    /// under way any more that was begun before. Until all have, no command of reservations is answered.
     #[serde(default, with = "crate::zero_is_none")]
     pub fence_due: Option<u64>,
     /// The attachments that have confirmed the change for which a fence is due; none when no fence is due.

@@ -26,7 +26,6 @@ use crate::report::{Invariant, Violation};
 use crate::workloads::clients::Clients;
 use crate::workloads::fsx::Fsx;
 use crate::workloads::lost::Lost;
-use crate::workloads::preempter::Preempter;
 use crate::workloads::snapshots::Snapshots;
 use crate::workloads::usurper::Usurper;
 use azekura_base::{DeviceId, Epoch, NodeId, PgId, WriteHeader};
@@ -75,7 +74,6 @@ pub(crate) struct Stage {
     pub(crate) lost: Lost,
     pub(crate) snapshots: Snapshots,
     pub(crate) usurper: Usurper,
-    pub(crate) preempter: Preempter,
     pub(crate) fsx: Fsx,
     pub(crate) history: History,
     pub(crate) order: Order,
@@ -142,7 +140,6 @@ pub(crate) fn draw(seed: u64, plan: &Plan) -> Result<World, Violation> {
         lost,
         snapshots: Snapshots::new(plan),
         usurper,
-        preempter: Preempter::new(Random::new(seed ^ 0x7072_6565)),
         fsx,
         history: History::default(),
         order: Order::default(),

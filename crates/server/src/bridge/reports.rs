@@ -3,7 +3,6 @@
 use crate::bridge::attachments::Keeper;
 use crate::bridge::found::{Met, scrubbed};
 use crate::bridge::nexuses::NexusKeeper;
-use crate::bridge::reservations::ReservationKeeper;
 use crate::bridge::statistics::Failures;
 use crate::driver::clients;
 use crate::driver::commands::Command;
@@ -29,7 +28,6 @@ pub async fn carry_out(
     shards: Handles,
     failures: Failures,
     keeper: Keeper,
-    reservations: ReservationKeeper,
     mut reports: mpsc::UnboundedReceiver<(Shard, Report)>,
 ) {
     let met = Met::default();
@@ -90,8 +88,10 @@ pub async fn carry_out(
             Report::GiveBack(volume, attachment) => keeper.idle(shard, &volume, attachment),
             Report::Ended(volume, attachment) => keeper.ended(shard, &volume, attachment),
             Report::Nexus(number, news) => nexuses.heard(shard, number, news),
-            Report::Reserves(token, volume, id, request) => reservations.asked(shard, token, volume, id, request),
-            Report::Heeds(volume, number) => reservations.heeds(shard, volume, number),
+            Report::Reserves(token, volume, id, request) => {
+                keeper.reservations.asked(shard, token, volume, id, request);
+            }
+            Report::Heeds(volume, number) => keeper.reservations.heeds(shard, volume, number),
             Report::ReadConfiguration => {
                 drop(tokio::spawn(clients::read_configuration(client.clone(), shards.clone(), shard)))
             }

@@ -40,7 +40,7 @@ impl World {
             // Also with what is known of writes under attachments that have ended, and of hosts that were put out.
             let latest = |value| {
                 let fenced = self.scene.clients.fenced_at(value, self.holders());
-                [fenced, self.scene.preempter.latest(value)].into_iter().flatten().min()
+                [fenced, self.scene.clients.hosts.latest(value)].into_iter().flatten().min()
             };
             let bounded = || register.bounded(latest);
             let result = check(register).map_err(|what| (Invariant::Linearizable, what));

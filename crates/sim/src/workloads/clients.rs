@@ -8,6 +8,7 @@ use crate::kernel::random::Random;
 use crate::kernel::time::Stamp;
 use crate::plan::{Plan, WRITE_BLOCKS_MAX};
 use crate::workloads::contents::{BLOCK_SECTORS, SECTOR_SIZE};
+use crate::workloads::preempter::Preempter;
 use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, Endpoint, Generation, NodeId, Shard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -129,6 +130,8 @@ pub(crate) struct Clients {
     /// Operations that a run's clients start.
     limit: u64,
     given_up: Vec<GivenUp>,
+    /// Who puts whom out, where clients belong to hosts.
+    pub(crate) hosts: Preempter,
     /// The attachment that each operation was asked under, where attachments are in use.
     attachments: BTreeMap<u64, Generation>,
 }
@@ -144,6 +147,8 @@ impl Clients {
         };
         let at = (0..plan.clients).map(&mut at).collect();
         let layout = Layout::new(plan);
+        // A stream of their own.
+        let hosts = Preempter::new(Random::new(random.clone().below(u64::MAX) ^ 0x7072_6565));
         Clients {
             at,
             running: BTreeMap::new(),
@@ -152,6 +157,7 @@ impl Clients {
             random,
             limit: plan.operations,
             given_up: Vec::new(),
+            hosts,
             attachments: BTreeMap::new(),
         }
     }

@@ -17,13 +17,13 @@ impl World {
         if !self.works() {
             return;
         }
-        let again = self.now + self.scene.preempter.random.spread_millis(20, 2000);
+        let again = self.now + self.scene.clients.hosts.random.spread_millis(20, 2000);
         self.cue_at(again, Cue::Preempt);
         let reaching = self.reaching();
         if reaching.is_empty() {
             return;
         }
-        let random = &mut self.scene.preempter.random;
+        let random = &mut self.scene.clients.hosts.random;
         let (host, from) = (random.below(HOSTS as u64) as usize, *random.pick(&reaching));
         let (abort, gives_up) = (random.chance(50), random.chance(20));
         if self.reservers().is_asking(host) {
@@ -47,7 +47,7 @@ impl World {
     pub(crate) fn host_is_out(&mut self, host: usize, at: Stamp) {
         let unheard = self.connections().unheard();
         let running = self.scene.clients.running();
-        let preempter = &mut self.scene.preempter;
+        let preempter = &mut self.scene.clients.hosts;
         for (id, _) in preempter.hosts.iter().filter(|(_, of)| **of == host) {
             // What its process has not taken yet is looked at when it is: the host may have its rights back by then.
             if unheard.contains(id) {
@@ -62,11 +62,11 @@ impl World {
 
     /// A write of a host has been done. `start`: when it was asked for; `attachment`: the process's.
     pub(crate) fn check_host(&mut self, id: u64, start: Stamp, attachment: Generation) {
-        let Some(host) = self.scene.preempter.hosts.get(&id).copied() else { return };
+        let Some(host) = self.scene.clients.hosts.hosts.get(&id).copied() else { return };
         let is_out = self.reservers().out_since(host).is_some_and(|since| start > since);
         // One whose attachment has ended may hear late of what has happened in time.
         let was_under_way =
-            self.scene.preempter.drained.contains(&id) && !self.holders().has_ended(VOLUME_ID, attachment);
+            self.scene.clients.hosts.drained.contains(&id) && !self.holders().has_ended(VOLUME_ID, attachment);
         if is_out || was_under_way {
             let what = if is_out { "has lost its rights before" } else { "was told to have nothing under way" };
             self.violate(Invariant::Fenced, format!("operation {id} on {VOLUME} is done by host {host}, which {what}"));
