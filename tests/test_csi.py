@@ -162,6 +162,8 @@ def test_the_suite_of_the_kubernetes_project(access, controller, node, started, 
     words = [TOOLS / "csi-sanity", "--ginkgo.no-color", "--csi.endpoint", node.socket]
     words += ["--csi.controllerendpoint", controller.socket, "--csi.testvolumeaccesstype", access]
     words += ["--csi.mountdir", folder / "mount", "--csi.stagingdir", folder / "staging"]
+    (folder / "attributes.yaml").write_text('iops: "5000"\nbandwidth: 200MiB\nburst: 10s\n')
+    words += ["--csi.testvolumemutableparameters", folder / "attributes.yaml"]
     words += ["--csi.testvolumesize", 256 * MIB, "--csi.testvolumeexpandsize", 512 * MIB]
     ended = subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=900)
     assert ended.returncode == 0, f"{ended.stdout[-12000:]}\n{node.process.log_tail(60)}"

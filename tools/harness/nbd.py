@@ -15,10 +15,11 @@ REQUEST_MAGIC = 0x25609513
 SIMPLE_REPLY_MAGIC = 0x67446698
 
 FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES = 1, 2
-OPT_EXPORT_NAME, OPT_ABORT, OPT_LIST, OPT_INFO, OPT_GO = 1, 2, 3, 6, 7
+OPT_EXPORT_NAME, OPT_ABORT, OPT_LIST, OPT_STARTTLS, OPT_INFO, OPT_GO = 1, 2, 3, 5, 6, 7
 REP_ACK, REP_SERVER, REP_INFO = 1, 2, 3
 REP_ERROR_BIT = 1 << 31
 REP_ERR_UNSUP, REP_ERR_UNKNOWN = REP_ERROR_BIT | 1, REP_ERROR_BIT | 6
+REP_ERR_POLICY, REP_ERR_TLS_REQD = REP_ERROR_BIT | 2, REP_ERROR_BIT | 5
 INFO_EXPORT, INFO_BLOCK_SIZE = 0, 3
 CMD_READ, CMD_WRITE, CMD_DISC, CMD_FLUSH, CMD_TRIM, CMD_CACHE, CMD_WRITE_ZEROES = range(7)
 CMD_FLAG_FUA, CMD_FLAG_NO_HOLE = 1, 2
@@ -48,9 +49,13 @@ def open_socket(uri, timeout_s=60):
 
 
 class Client:
-    """One connection to one export. Requests may be sent ahead and their replies taken later, in any order."""
+    """One connection to one export. Requests may be sent ahead and their replies taken later, in any order.
 
-    def __init__(self, uri, timeout_s=60):
+    With `tls`, an `ssl.SSLContext`, it begins TLS before all else.
+    """
+
+    def __init__(self, uri, timeout_s=60, tls=None):
+        self.tls = tls
         self.socket, self.export = open_socket(uri, timeout_s)
         self.next_cookie = 1
         self.read_lengths = {}
@@ -81,6 +86,12 @@ class Client:
         if magic != NBD_MAGIC or options != OPTION_MAGIC or not flags & FLAG_FIXED_NEWSTYLE:
             raise ConnectionError("not a fixed newstyle NBD server")
         self.socket.sendall(struct.pack(">I", FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES))
+        if self.tls is not None:
+            self.send_option(OPT_STARTTLS, b"")
+            kind, payload = self.option_reply(OPT_STARTTLS)
+            if kind != REP_ACK:
+                raise ConnectionError(f"no TLS: {payload.decode(errors='replace')} ({kind:#x})")
+            self.socket = self.tls.wrap_socket(self.socket, server_hostname=self.socket.getpeername()[0])
         name = self.export.encode()
         wanted = struct.pack(">HH", 1, INFO_BLOCK_SIZE)
         self.send_option(OPT_GO, struct.pack(">I", len(name)) + name + wanted)

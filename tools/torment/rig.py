@@ -54,6 +54,8 @@ class RigNode(Node):
         address = self.machine.address
         words = ["node", "--name", self.name, "--data", self.data, "--listen", f"{address}:7101"]
         words += ["--api", f"{address}:7180", "--nbd", f"{address}:10809", "--nbd-socket", self.socket]
+        # Its clients speak no TLS.
+        words += ["--nbd-transport", "plain"]
         words += ["--config", self.cluster.config_url, "--device-size", f"{self.device_mib}MiB"]
         words += ["--devices", self.shards, "--shards", self.shards]
         # The machines are name spaces of this one: nobody else reaches them.

@@ -31,6 +31,9 @@ pub struct AuditQuery {
 pub struct AuditView {
     /// The records.
     pub records: Vec<AuditEntry>,
+    /// The names of records that can't be read: damaged, or of a version that writes them otherwise.
+    #[serde(default)]
+    pub unreadable: Vec<String>,
     /// What the next page is asked for with; null: this was the last one.
     pub next: Option<String>,
 }

@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use crate::layers::{CompareQuery, GroupDifferences, MeasureLayer, Measured, NotTold};
 use crate::{
     AttachVolume, AuditQuery, AuditView, AuthorityKey, AuthorityQuery, AuthorityView, ChangeClass, ChangeSettings,
-    ClassView, CloneVolume, ClusterStats, ClusterStatus, CreateClass, CreateGrant, CreateSnapshots, CreateVolume,
-    DeleteVolume, DetachVolume, DeviceView, DiffQuery, DiffView, GrantCreated, GrantView, GroupView, HealthView,
-    JoinCluster, JoinedView, LayerUse, LetInNode, NodeSnapshot, NodeView, ProtectVolume, RemoveMember, RemovedView,
-    ResizeVolume, ResizedView, RevertVolume, RevertedView, ScrubRequest, ScrubStarted, SettingsView, ShowSnapshot,
-    ShutOutNode, ShutOutView, SnapshotView, SpaceView, VolumeView, WhoView,
+    ClassView, CloneVolume, ClusterStats, ClusterStatus, CreateClass, CreateGrant, CreateKey, CreateSnapshots,
+    CreateVolume, DeleteVolume, DetachVolume, DeviceView, DiffQuery, DiffView, GrantCreated, GrantView, GroupView,
+    HealthView, IoLimits, JoinCluster, JoinedView, KeyCreated, LayerUse, LetInNode, NodeSnapshot, NodeView,
+    ProtectVolume, RemoveMember, RemovedView, ResizeVolume, ResizedView, RevertVolume, RevertedView, ScrubRequest,
+    ScrubStarted, SettingsView, ShowSnapshot, ShutOutNode, ShutOutView, SnapshotView, SpaceView, VolumeView, WhoView,
 };
 
 /// A method of HTTP.
@@ -272,6 +272,8 @@ endpoints! {
     VolumeClone: Post "/v1/volumes/{name}/clone" (1) needs UseVolumes; CloneVolume => 201 VolumeView;
     /// Makes snapshots of a volume come and go by themselves, or ends that.
     VolumeProtect: Post "/v1/volumes/{name}/protect" (1) needs UseVolumes; ProtectVolume => 200 VolumeView;
+    /// Sets the most that a volume's clients may ask for, also while they use it. What is not named is not limited.
+    VolumeLimit: Post "/v1/volumes/{name}/limits" (1) needs UseVolumes; IoLimits => 200 VolumeView;
 
     /// The snapshots of a volume, by time.
     VolumeSnapshots: Get "/v1/volumes/{name}/snapshots" (1) needs SeeVolumes => 200 Vec<SnapshotView>;
@@ -333,8 +335,10 @@ endpoints! {
     GrantList: Get "/v1/grants" (0) needs Grants => 200 Vec<GrantView>;
     /// Makes a grant. Its token is told this once, and kept nowhere.
     GrantCreate: Post "/v1/grants" (0) needs Grants; CreateGrant => 201 GrantCreated;
-    /// Revokes a grant, which is named by its name or number. Its token opens nothing any more.
+    /// Revokes a grant, which is named by its name or number. Its token or key opens nothing any more.
     GrantRevoke: Delete "/v1/grants/{name}" (1) needs Grants => 204 NoContent;
+    /// Gives a client's key a role: over HTTPS, NBD and whatever else takes certificates, who proves the key has it.
+    KeyCreate: Post "/v1/keys" (0) needs Grants; CreateKey => 201 KeyCreated;
     /// Who asks, as the node sees it.
     Whoami: Get "/v1/whoami" (0) needs Grant => 200 WhoView;
 

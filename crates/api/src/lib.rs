@@ -44,7 +44,7 @@ pub use class::{AckRule, ChangeClass, ClassView, CreateClass, FailureDomain};
 pub use diff::{DiffKind, DiffQuery, DiffRange, DiffView};
 pub use endpoint::{Answer, Endpoint, Method, NoBody, NoContent, NoQuery, Prometheus, Route};
 pub use error::{ErrorBody, ErrorCode};
-pub use grant::{CreateGrant, GrantCreated, GrantView, WhoView};
+pub use grant::{CreateGrant, CreateKey, GrantCreated, GrantProof, GrantView, KeyCreated, WhoView};
 pub use group::{GroupHealth, GroupView, ResyncStatus, ResyncView};
 pub use health::HealthView;
 pub use joining::{JoinCluster, JoinedView};
@@ -66,8 +66,8 @@ pub use statistics::{
 };
 pub use status::{ClusterStats, ClusterStatus, NodeStats, Stale};
 pub use volume::{
-    AttachVolume, AttachmentView, CreateVolume, DeleteVolume, DetachVolume, ResizeVolume, ResizedView, VolumeAccess,
-    VolumeView,
+    AttachVolume, AttachmentView, CreateVolume, DeleteVolume, DetachVolume, IoLimits, ResizeVolume, ResizedView,
+    VolumeAccess, VolumeView,
 };
 
 /// The header of an answer that may be out of date: what it says, for people.
@@ -80,8 +80,8 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-fn is_zero(number: &u64) -> bool {
-    *number == 0
+fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
+    *number == T::default()
 }
 
 /// A field that is there, whether or not it is `null`.

@@ -1,9 +1,9 @@
 //! Volumes, and which nodes use them.
 
-use azekura_base::NodeId;
+use azekura_base::{NodeId, Size};
 use serde::{Deserialize, Serialize};
 
-use crate::{AckRule, EndpointView, LastScrubs, Protection, SnapshotView};
+use crate::{AckRule, EndpointView, LastScrubs, Period, Protection, SnapshotView};
 
 /// How many may use a volume at once, unless somebody says otherwise when he attaches it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +68,9 @@ pub struct VolumeView {
     /// Snapshots that come and go by themselves.
     #[serde(default)]
     pub protection: Option<Protection>,
+    /// The most that its clients may ask for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<IoLimits>,
     /// Where clients open it, at every living node: each serves every volume.
     #[serde(default)]
     pub endpoints: Vec<EndpointView>,
@@ -97,6 +100,35 @@ pub struct AttachmentView {
     pub since: String,
 }
 
+/// The most that the clients of a volume may ask for, at each node that they connect to. What is missing is not
+/// limited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct IoLimits {
+    /// Requests a second: 10 to 10 million.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iops: Option<u64>,
+    /// Bytes read and written, a second: 1 MiB to 100 GiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_second: Option<u64>,
+    /// What was not asked for in so many seconds may be asked for later, all at once; at most 3600.
+    #[serde(default, skip_serializing_if = "crate::is_zero")]
+    pub burst_seconds: u32,
+}
+
+impl std::fmt::Display for IoLimits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let iops = self.iops.map(|iops| format!("{iops} requests/s"));
+        let bytes = self.bytes_per_second.map(|bytes| format!("{}/s", Size::new(bytes)));
+        f.write_str(&iops.into_iter().chain(bytes).collect::<Vec<_>>().join(", "))?;
+        match self.burst_seconds {
+            0 => Ok(()),
+            seconds => write!(f, ", bursts of {}", Period(u64::from(seconds))),
+        }
+    }
+}
+
 /// Body of `POST /v1/volumes`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -121,6 +153,9 @@ pub struct CreateVolume {
     /// Encrypt it, with a key of its own, at the nodes that its clients connect to.
     #[serde(default, skip_serializing_if = "crate::is_false")]
     pub encrypt: bool,
+    /// The most that its clients may ask for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<IoLimits>,
 }
 
 /// Body of `POST /v1/volumes/{name}/resize`.

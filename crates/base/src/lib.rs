@@ -13,6 +13,7 @@ mod error;
 mod hex32;
 mod ids;
 mod inbox;
+mod io_limits;
 mod io_queue;
 mod join_token;
 mod layers;
@@ -42,6 +43,9 @@ pub use ids::{
     Shard, VolumeId,
 };
 pub use inbox::{Fill, Inbox};
+pub use io_limits::{
+    IoLimits, LIMIT_BURST_SECONDS_MAX, LIMIT_BYTES_MAX, LIMIT_BYTES_MIN, LIMIT_IOPS_MAX, LIMIT_IOPS_MIN,
+};
 pub use io_queue::{IoClass, IoQueue, READ_PASSED_OVER_MAX};
 pub use join_token::{JoinToken, JoinTokenError};
 pub use layers::{CompareLayers, Differences, DifferingBlocks, MeasureLayer, Measured, NotTold};

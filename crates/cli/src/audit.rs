@@ -35,14 +35,21 @@ impl AuditArgs {
     pub fn run(self) -> Result<ExitCode, CliError> {
         let client = self.api.client()?;
         let mut query = AuditQuery { since: self.since, who: self.who, after: None, limit: None };
-        let mut records = Vec::new();
+        let (mut records, mut unreadable) = (Vec::new(), Vec::new());
         loop {
             let page = client.ask::<AuditShow>([], &query)?;
             records.extend(page.records);
+            unreadable.extend(page.unreadable);
             query.after = page.next;
             if query.after.is_none() {
                 break;
             }
+        }
+        if let Some(first) = unreadable.first() {
+            let count = unreadable.len();
+            eprintln!(
+                "warning: {count} records can't be read and are not shown, the first one of {first}: they are damaged, or of another version"
+            );
         }
         if self.api.json { print_json(&records) } else { print(&table(&records)) }
     }

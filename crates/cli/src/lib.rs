@@ -17,6 +17,8 @@ mod completion;
 mod diff;
 mod drain;
 mod endpoints;
+mod key;
+mod limits;
 mod lists;
 mod login;
 mod node;
@@ -109,6 +111,7 @@ enum Command<H: Here> {
     Scrub(scrub::ScrubArgs),
     Cluster(cluster::ClusterCommand<H>),
     Token(token::TokenCommand),
+    Key(key::KeyCommand),
     Audit(audit::AuditArgs),
     Ca(ca::CaCommand),
     Login(login::LoginArgs),
@@ -168,6 +171,7 @@ pub fn main<H: Here>() -> ExitCode {
         Command::Scrub(arguments) => arguments.run(),
         Command::Cluster(command) => command.run(),
         Command::Token(command) => command.run(),
+        Command::Key(command) => command.run(),
         Command::Audit(arguments) => arguments.run(),
         Command::Ca(command) => command.run(),
         Command::Login(arguments) => arguments.run(),

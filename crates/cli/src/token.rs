@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use azekura_api::endpoint::{GrantCreate, GrantList, GrantRevoke};
-use azekura_api::{CreateGrant, GrantView, NoQuery, Period, Role};
+use azekura_api::{CreateGrant, GrantProof, GrantView, NoQuery, Period, Role};
 use azekura_base::RoleError;
 use clap::{Args, Subcommand};
 
@@ -65,14 +65,27 @@ struct CreateArgs {
 }
 
 #[derive(Debug, Args)]
-struct RevokeArgs {
+pub(super) struct RevokeArgs {
     /// Its name or number.
     name: String,
     #[command(flatten)]
     api: ApiArgs,
 }
 
-fn role(text: &str) -> Result<Role, RoleError> {
+impl RevokeArgs {
+    /// Revokes a grant, whatever proves it.
+    pub(super) fn run(self) -> Result<ExitCode, CliError> {
+        let RevokeArgs { name, api } = self;
+        api.client()?.ask::<GrantRevoke>([name.clone()], &NoQuery {})?;
+        if api.json {
+            print_json(&serde_json::json!({ "revoked": name }))
+        } else {
+            print(&format!("{name} is revoked\n"))
+        }
+    }
+}
+
+pub(super) fn role(text: &str) -> Result<Role, RoleError> {
     text.parse()
 }
 
@@ -87,17 +100,11 @@ impl TokenCommand {
                 if api.json { print_json(&made) } else { print(&format!("{}\n", made.token)) }
             }
             TokenAction::List(api) => {
-                let grants = api.client()?.ask::<GrantList>([], &NoQuery {})?;
+                let mut grants = api.client()?.ask::<GrantList>([], &NoQuery {})?;
+                grants.retain(|grant| grant.proof == GrantProof::Token);
                 if api.json { print_json(&grants) } else { print(&table(&grants)) }
             }
-            TokenAction::Revoke(RevokeArgs { name, api }) => {
-                api.client()?.ask::<GrantRevoke>([name.clone()], &NoQuery {})?;
-                if api.json {
-                    print_json(&serde_json::json!({ "revoked": name }))
-                } else {
-                    print(&format!("{name} is revoked\n"))
-                }
-            }
+            TokenAction::Revoke(arguments) => arguments.run(),
         }
     }
 }
@@ -123,7 +130,10 @@ mod tests {
             id: "063UfDVRKBz".into(),
             name: "ann".into(),
             role: Role::Operator,
+            proof: GrantProof::Token,
+            key: None,
             project: "default".into(),
+            volumes: None,
             until: None,
             created: "2026-11-26T10:00:00Z".into(),
             by: "the node's user".into(),

@@ -4,13 +4,14 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
 use azekura_api::endpoint::{
-    VolumeAttach, VolumeCreate, VolumeDelete, VolumeDetach, VolumeList, VolumeResize, VolumeShow,
+    VolumeAttach, VolumeCreate, VolumeDelete, VolumeDetach, VolumeLimit, VolumeList, VolumeResize, VolumeShow,
 };
 use azekura_api::{AttachVolume, CreateVolume, DeleteVolume, DetachVolume, NoQuery, ResizeVolume, VolumeView};
 use clap::{Args, Subcommand};
 
 use super::class::Ack;
 use super::endpoints;
+use super::limits::{LimitArgs, LimitVolumeArgs, limit};
 use super::output::{print, print_json};
 use super::protect::{ProtectArgs, protect};
 use super::scrub::last_scrubs;
@@ -86,6 +87,14 @@ enum Volume {
         azekura volume protect vol1 --off\n\n\
         None is made while nobody has the volume. Snapshots that you make yourself are never thinned.")]
     Protect(ProtectArgs),
+    /// Limit what a volume's clients may ask for in a second, also while they use it.
+    #[command(after_help = "Examples:\n  \
+        azekura volume limit vol1 --iops 1000 --bandwidth 100MiB\n  \
+        azekura volume limit vol1 --iops 500 --burst 60s   what is not asked for in a minute may be asked for later\n  \
+        azekura volume limit vol1 --off\n\n\
+        All limits are set anew: what is not named is not limited. Requests over a limit wait; none fails. Reads and writes \
+        count together, at each node that clients of the volume connect to.")]
+    Limit(LimitVolumeArgs),
 }
 
 #[derive(Debug, Args)]
@@ -113,6 +122,8 @@ struct CreateArgs {
     /// When a write is acknowledged [default: all, or as the class says].
     #[arg(long, value_enum)]
     ack: Option<Ack>,
+    #[command(flatten)]
+    limits: LimitArgs,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -206,6 +217,7 @@ impl VolumeCommand {
             Volume::Clone(arguments) => clone_volume(arguments),
             Volume::Revert(arguments) => revert_volume(&arguments),
             Volume::Protect(arguments) => protect(&arguments),
+            Volume::Limit(arguments) => limit(&arguments),
         }
     }
 }
@@ -215,14 +227,19 @@ fn size(volume: &VolumeView) -> Size {
 }
 
 fn create(arguments: CreateArgs) -> Result<ExitCode, CliError> {
-    let CreateArgs { name, size: wanted, from, class, copies, ack, shared, encrypt, api } = arguments;
+    let CreateArgs { name, size: wanted, from, class, copies, ack, shared, encrypt, limits, api } = arguments;
+    let limits = limits.limits()?;
     let volume = if let Some(source) = from {
-        clone_from(source, &name, wanted, shared, &api)?
+        let clone = clone_from(source, &name, wanted, shared, &api)?;
+        match limits {
+            Some(limits) => api.client()?.send::<VolumeLimit>([name], &limits)?,
+            None => clone,
+        }
     } else {
         // The grammar wants a size where there is no source.
         let size_bytes = wanted.map_or(0, Size::bytes);
         let ack_rule = ack.map(Into::into);
-        let body = CreateVolume { name, size_bytes, class, copies, ack_rule, shared, encrypt };
+        let body = CreateVolume { name, size_bytes, class, copies, ack_rule, shared, encrypt, limits };
         api.client()?.send::<VolumeCreate>([], &body)?
     };
     if api.json {
@@ -304,6 +321,9 @@ fn describe(volume: &VolumeView) -> String {
         Some(protection) => text += &format!("  protect  {}; {} {named}\n", protection, volume.snapshots),
         None if volume.snapshots > 0 => text += &format!("  {named:<8} {}\n", volume.snapshots),
         None => {}
+    }
+    if let Some(limits) = &volume.limits {
+        text += &format!("  limited  to {limits}\n");
     }
     if volume.fence_due {
         text += "  warning  former users are not kept out everywhere yet; attach it again\n";

@@ -7,7 +7,7 @@
 
 use std::fmt::Debug;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ use azekura_base::NodeId;
 use azekura_meta::MetaClient;
 use azekura_meta::time::{now_rfc3339, unix_seconds};
 use azekura_model::transitions::authorities::newest_authority;
-use azekura_model::{AuthorityRecord, Model, Unknown};
+use azekura_model::{AuthorityRecord, Endpoint, Model, Unknown};
 use azekura_transport::NodeKey;
-use azekura_transport::https::{Authority, Chain, Https, Reached};
+use azekura_transport::https::{Authority, Chain, Https, POINT_BYTES, Reached};
 
 use crate::api::peers::{self, Peer};
 use crate::doors::Doors;
@@ -92,7 +92,11 @@ impl Authorities {
     /// What the node's certificate is to say.
     fn reached(&self, model: &Model) -> Result<Reached, String> {
         let record = model.nodes.get(&self.node).ok_or("this node's record is not known yet")?;
-        let own = [record.api_address.ip(), record.data_address.ip()].into_iter().filter(|ip| !ip.is_unspecified());
+        // Clients of volumes look for the address that they have dialled.
+        let clients = record.endpoints.iter().filter(|endpoint| endpoint.protocol == Endpoint::NBDS);
+        let clients = clients.filter_map(|endpoint| Some(endpoint.address.parse::<SocketAddr>().ok()?.ip()));
+        let own = [record.api_address.ip(), record.data_address.ip()].into_iter().chain(clients);
+        let own = own.filter(|ip| !ip.is_unspecified());
         let mut addresses: Vec<IpAddr> = own.chain([Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]).collect();
         addresses.sort_unstable();
         addresses.dedup();
@@ -257,6 +261,14 @@ impl Authorities {
         }
     }
 
+    /// A certificate for a client's public key, by the newest authority, in PEM.
+    pub(crate) fn sign_client(&self, name: &str, point: [u8; POINT_BYTES]) -> Result<String, Replaced> {
+        let model = self.meta.model();
+        let newest = newest_authority(&model).ok_or(Replaced::NotYet)?;
+        let authority = self.kept(&model, newest).map_err(Replaced::Failed)?.ok_or(Replaced::NoKey)?;
+        authority.sign_client(name, point, now()).map_err(|error| Replaced::Failed(text(error)))
+    }
+
     /// An authority with its key, in PEM, if this node has it.
     pub(crate) fn secret(&self, number: u32) -> Option<String> {
         let model = self.meta.model();
@@ -277,7 +289,7 @@ enum Vouched<'a> {
     Anew,
 }
 
-/// Why no authority has taken the place of another one.
+/// Why no authority has taken the place of another one, or signed something.
 #[derive(Clone, Debug)]
 pub(crate) enum Replaced {
     /// There is none yet.

@@ -1,5 +1,6 @@
 //! Making a volume: its class, if it is one of those that come by themselves, the class's groups, then the volume.
 
+use azekura_base::IoLimits;
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::ClassSpec;
 use azekura_model::transitions::volumes::{VolumeSpec, check_overcommit};
@@ -35,6 +36,8 @@ pub struct VolumeRequest {
     pub ack_rule: Option<AckRule>,
     /// Encrypted, with a key of its own, also where its class does not say so.
     pub encrypt: bool,
+    /// What its clients may ask for in a second.
+    pub limits: Option<IoLimits>,
 }
 
 fn by_default() -> (String, Option<ClassSpec>) {
@@ -59,8 +62,8 @@ pub async fn create_volume(
     keys: &DataKeys,
     request: &VolumeRequest,
 ) -> Result<VolumeRecord, MetaError> {
-    let VolumeRequest { name, size_bytes, access, .. } = request.clone();
-    let spec = VolumeSpec { name, size_bytes, class: String::new(), access, key: None };
+    let VolumeRequest { name, size_bytes, access, limits, .. } = request.clone();
+    let spec = VolumeSpec { name, size_bytes, class: String::new(), access, key: None, limits };
     spec.check()?;
     let model = meta.model_of_volumes().await?;
     if model.volumes.contains_key(&request.name) {

@@ -32,7 +32,7 @@ fn ask(mut stream: impl Read + Write, method: &str, path: &str, headers: &str, b
 }
 
 async fn records(meta: &MetaClient) -> Vec<Audited> {
-    meta.audit("", 1_000).await.unwrap().0
+    meta.audit("", 1_000).await.unwrap().records
 }
 
 /// Asks through the port; the records that were not there before.
@@ -72,6 +72,8 @@ fn changes() -> Vec<(&'static str, &'static str, Value, &'static str)> {
         ("POST", "/v1/volumes/v/detach", json!({}), "VolumeDetach"),
         ("POST", "/v1/volumes/v/protect", protect, "VolumeProtect"),
         ("POST", "/v1/volumes/v/protect", json!({ "off": true }), "VolumeProtect"),
+        ("POST", "/v1/volumes/v/limits", json!({ "iops": 1000 }), "VolumeLimit"),
+        ("POST", "/v1/volumes/v/limits", json!({}), "VolumeLimit"),
         ("POST", "/v1/snapshots", json!({ "volumes": ["v"], "name": "s" }), "SnapshotCreate"),
         ("POST", "/v1/volumes/v/revert", json!({ "to": "s" }), "VolumeRevert"),
         ("POST", "/v1/scrub", json!({ "volume": "v" }), "ScrubStart"),
@@ -86,6 +88,7 @@ fn changes() -> Vec<(&'static str, &'static str, Value, &'static str)> {
         ("POST", "/v1/settings", json!({ "moves_at_once": 3 }), "SettingsChange"),
         ("POST", "/v1/grants", json!({ "name": "ann", "role": "admin" }), "GrantCreate"),
         ("DELETE", "/v1/grants/ann", json!({}), "GrantRevoke"),
+        ("POST", "/v1/keys", json!({ "name": "vm", "role": "user", "key": "0".repeat(64) }), "KeyCreate"),
         ("POST", "/v1/authority", json!({}), "AuthorityReplace"),
         ("POST", "/v1/nodes/n2/shut-out", json!({}), "NodeShutOut"),
         ("POST", "/v1/nodes/n2/let-in", json!({ "same_keys": true }), "NodeLetIn"),

@@ -7,6 +7,7 @@
 //!
 //! Calls are ordinary functions that may wait; `calls` runs each on a thread for such.
 
+mod attributes;
 mod calls;
 mod capability;
 mod cluster;

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use azekura_api::{AckRule, VolumeView};
+use azekura_api::{AckRule, IoLimits, VolumeView};
 use tonic::Status;
 
-use crate::Outcome;
+use crate::{Outcome, attributes};
 
 /// What sidecars of Kubernetes add for drivers that want to know.
 const FROM_SIDECARS: &str = "csi.storage.k8s.io/";
@@ -21,6 +21,8 @@ pub(crate) struct Parameters {
     pub(crate) ack_rule: Option<AckRule>,
     /// `encrypt`: with a key of its own.
     pub(crate) encrypt: bool,
+    /// `iops`, `bandwidth`, `burst`: what a volume may do at first. A VolumeAttributesClass takes their place.
+    pub(crate) limits: IoLimits,
 }
 
 fn bad(name: &str, value: &str, words: &str) -> Status {
@@ -54,10 +56,12 @@ impl Parameters {
                     };
                 }
                 name if name.starts_with(FROM_SIDECARS) => {}
+                name if attributes::read_one(&mut parameters.limits, "StorageClass", name, value)? => {}
                 _ => {
                     let reason = format!(
                         "the StorageClass has a parameter '{name}' that this driver does not know: it knows class, \
-                         copies, ackRule, encrypt"
+                         copies, ackRule, encrypt, {}",
+                        attributes::KNOWN.join(", ")
                     );
                     return Err(Status::invalid_argument(reason));
                 }
@@ -103,9 +107,14 @@ mod tests {
 
     #[test]
     fn known_ones_are_read() {
-        let given = [("class", "c"), ("copies", "3"), ("ackRule", "each-site"), ("encrypt", "true")];
-        let expected =
-            Parameters { class: Some("c".into()), copies: Some(3), ack_rule: Some(AckRule::EachSite), encrypt: true };
+        let given = [("class", "c"), ("copies", "3"), ("ackRule", "each-site"), ("encrypt", "true"), ("iops", "500")];
+        let expected = Parameters {
+            class: Some("c".into()),
+            copies: Some(3),
+            ack_rule: Some(AckRule::EachSite),
+            encrypt: true,
+            limits: IoLimits { iops: Some(500), ..IoLimits::default() },
+        };
         assert_eq!(read(&given).unwrap(), expected);
         assert_eq!(read(&[("csi.storage.k8s.io/pvc/name", "x")]).unwrap(), Parameters::default());
     }

@@ -1,5 +1,6 @@
 //! One client's connection.
 
+use crate::admission::Who;
 use crate::heeding::Era;
 use crate::protocol::{StreamProtocol, Tag};
 use azekura_base::Generation;
@@ -15,6 +16,8 @@ pub struct Client {
     pub(crate) received_bytes: u64,
     /// The volume that it has opened, and the attachment that its requests carry.
     pub(crate) volume: Option<(Arc<str>, Generation)>,
+    /// Who is at its other end.
+    pub(crate) who: Who,
     /// It is being closed: nothing of it is looked at any more.
     pub(crate) has_ended: bool,
 }
@@ -32,7 +35,14 @@ impl Client {
     /// A client that has just connected and speaks `protocol`.
     #[must_use]
     pub fn new(protocol: Box<dyn StreamProtocol>) -> Client {
-        Client { protocol, ready: None, received_bytes: 0, volume: None, has_ended: false }
+        Client { protocol, ready: None, received_bytes: 0, volume: None, who: Who::Unasked, has_ended: false }
+    }
+
+    /// The same, and what it may depends on the key that it proves: none before
+    /// [`Event::Proved`](crate::Event::Proved).
+    #[must_use]
+    pub fn asked(protocol: Box<dyn StreamProtocol>) -> Client {
+        Client { who: Who::Asked(None), ..Client::new(protocol) }
     }
 
     /// Its protocol, to be sent from and received into.

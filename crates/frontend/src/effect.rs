@@ -41,6 +41,8 @@ pub enum Effect<K> {
     /// All changes of the volume's reservations up to this one are heeded here: nothing is under way that was asked for
     /// before they were known. Told where a fence is due, and where the volume is not used, too.
     Heeds(VolumeId, u64),
+    /// The client that has asked for the request of this token, which was submitted, is gone.
+    Orphaned(u64),
     /// A request of [`crate::Frontend::submit`] has ended.
     Answered(u64, Outcome),
     /// Something that people should know.

@@ -1,6 +1,7 @@
 //! What clients can open: volumes and snapshots, as one connection sees them.
 
 use crate::REQUEST_BYTES_MAX;
+use crate::admission::{Admission, May, Who};
 use crate::attaching::Attaching;
 use crate::reservations::{KnownReservations, Reservations};
 use crate::verbs::{Verb, Verbs};
@@ -25,6 +26,11 @@ pub trait Exports {
     fn may_come(&self, name: &str) -> bool {
         let _ = name;
         false
+    }
+
+    /// Why this client may not even ask; what it asks for is not looked at then.
+    fn refusal(&self) -> Option<String> {
+        None
     }
 
     /// The client wants to send requests to the export called `name`.
@@ -146,6 +152,9 @@ pub(crate) struct Volumes<'a, K> {
     pub reservations: &'a KnownReservations,
     /// What is not among them is certainly not there.
     pub is_certain: bool,
+    /// Who is at its other end, and what such may.
+    pub who: Who,
+    pub admission: &'a Admission,
     /// The connection has its nexus.
     pub has_nexus: bool,
     /// The connection.
@@ -153,12 +162,18 @@ pub(crate) struct Volumes<'a, K> {
 }
 
 impl<K> Volumes<'_, K> {
+    fn may(&self) -> May<'_> {
+        self.admission.of(self.who)
+    }
+
     fn volume(&self, name: &str) -> Option<&VolumeView> {
+        let may = self.may();
+        let seen = |volume: &&Arc<VolumeView>| may.sees(&volume.name);
         let only = || {
-            let mut volumes = self.all.values().filter(|volume| name.is_empty() && !volume.read_only);
+            let mut volumes = self.all.values().filter(|volume| name.is_empty() && !volume.read_only).filter(seen);
             volumes.next().filter(|_| volumes.next().is_none())
         };
-        self.all.get(name).or_else(only).map(|volume| &**volume)
+        self.all.get(name).filter(seen).or_else(only).map(|volume| &**volume)
     }
 }
 
@@ -167,12 +182,20 @@ impl<K: Copy + Ord> Exports for Volumes<'_, K> {
         self.volume(name).map(Export::of)
     }
 
-    fn may_come(&self, _: &str) -> bool {
-        !self.is_certain
+    /// What is not for this client does not come for it either.
+    fn may_come(&self, name: &str) -> bool {
+        !self.is_certain && self.may().sees(name)
+    }
+
+    fn refusal(&self) -> Option<String> {
+        self.admission.refusal(self.who)
     }
 
     fn open(&self, name: &str) -> Opening {
         let Some(volume) = self.volume(name) else { return Opening::Unknown };
+        if let Some(why) = self.may().why_not_open() {
+            return Opening::Refused(why);
+        }
         match volume.why_sealed(self.keys) {
             Some(why) => Opening::Refused(why),
             None => self.attaching.opening(self.conn, Export::of(volume)),
@@ -189,8 +212,13 @@ impl<K: Copy + Ord> Exports for Volumes<'_, K> {
 
     /// Snapshots can be opened by their names; there may be very many, so that they are not listed.
     fn listing(&self, protocol: &'static str, make: &MakeListing<'_>) -> Listing {
+        let may = self.may();
+        let volumes = self.all.values().filter(|volume| !volume.read_only && may.sees(&volume.name));
+        if !may.sees_all() {
+            // It is for nobody else.
+            return make(&mut volumes.map(|volume| (volume.name.as_str(), "")));
+        }
         let mut listings = self.listings.0.borrow_mut();
-        let volumes = self.all.values().filter(|volume| !volume.read_only);
         listings.entry(protocol).or_insert_with(|| make(&mut volumes.map(|volume| (volume.name.as_str(), "")))).clone()
     }
 }

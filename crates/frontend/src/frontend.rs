@@ -1,11 +1,13 @@
 //! Clients' connections: from their requests to the gateway, and back.
 
+use crate::admission::{Admission, Who};
 use crate::attaching::Attaching;
 use crate::client::{Client, Ready};
 use crate::doors::Doors;
 use crate::effect::{Close, Effect};
 use crate::exports::{Listings, Volumes};
 use crate::heeding::{Era, Heeding};
+use crate::limits::Throttle;
 use crate::members::Members;
 use crate::memory::{Memory, MemoryLimits};
 use crate::missing::Missing;
@@ -22,11 +24,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+mod admission;
 mod closing;
 mod knowing;
 mod leaving;
 mod nexus;
 mod reserving;
+
+use closing::Notice;
 
 /// Where the connections are: whoever has their sockets keeps a [`Client`] for each.
 pub trait Clients<K> {
@@ -45,16 +50,6 @@ pub struct Context<'a, K> {
     pub backend: &'a mut dyn Backend,
     /// The time since some fixed moment.
     pub now: Duration,
-}
-
-/// What is told at most once a minute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Notice {
-    TooMany,
-    Silent,
-    Stalled,
-    Succeeded,
-    Lifeless,
 }
 
 /// Whose request it is.
@@ -109,14 +104,18 @@ pub struct Frontend<K> {
     missing: Missing<K>,
     members: Members<K>,
     patience: Patience<K>,
-    /// Connections that have opened a volume or a snapshot, and which, as it was when its size changed last.
+    /// Connections that have opened a volume or a snapshot, and which, as it was when its size or limits
+    /// changed last.
     opened: BTreeMap<K, Arc<VolumeView>>,
     listings: Listings,
     reservations: KnownReservations,
     heeding: Heeding,
+    /// What those may of whom a key is asked.
+    admission: Arc<Admission>,
     doors: Doors<K>,
     memory: Memory<K>,
     turns: Turns<K>,
+    throttle: Throttle,
     notices: Repeats<Notice>,
     /// Some attachments may have ended.
     look_for_ended: bool,
@@ -141,6 +140,7 @@ impl<K: Copy + Ord> Frontend<K> {
             listings: Listings::default(),
             reservations: KnownReservations::default(),
             heeding: Heeding::default(),
+            admission: Arc::default(),
             doors: Doors::new(limits.connections_max),
             memory: Memory::new(MemoryLimits { bytes_max: limits.memory_bytes_max, ..MemoryLimits::default() }),
             turns: Turns::new(TurnLimits {
@@ -148,6 +148,7 @@ impl<K: Copy + Ord> Frontend<K> {
                 window_requests: WRITE_WINDOW as usize,
                 window_bytes: IN_FLIGHT_BYTES_MAX,
             }),
+            throttle: Throttle::default(),
             notices: Repeats::default(),
             look_for_ended: false,
             unsettled: Arc::default(),
@@ -161,7 +162,8 @@ impl<K: Copy + Ord> Frontend<K> {
         self.effects.pop_front()
     }
 
-    /// Connections that have opened a volume or a snapshot, and which, as it was when its size changed last.
+    /// Connections that have opened a volume or a snapshot, and which, as it was when its size or limits
+    /// changed last.
     #[must_use]
     pub fn opened(&self) -> &BTreeMap<K, Arc<VolumeView>> {
         &self.opened
@@ -173,10 +175,12 @@ impl<K: Copy + Ord> Frontend<K> {
         self.doors.len()
     }
 
-    /// When [`Frontend::close_late`] and [`Frontend::settle`] are to be called at the latest.
+    /// When [`Frontend::close_late`], [`Frontend::admit`] and [`Frontend::settle`] are to be called at the latest.
     #[must_use]
     pub fn next_look(&self) -> Option<Duration> {
-        [self.doors.next_overdue(), self.memory.next_look(), self.patience.next_look()].into_iter().flatten().min()
+        let Frontend { doors, memory, patience, throttle, .. } = self;
+        let all = [doors.next_overdue(), memory.next_look(), patience.next_look(), throttle.next_look()];
+        all.into_iter().flatten().min()
     }
 
     /// A client has connected. False when there are too many: the connection is to be closed.
@@ -206,12 +210,14 @@ impl<K: Copy + Ord> Frontend<K> {
     pub fn gone(&mut self, conn: K) {
         let number = self.members.number(conn);
         let mut left = 0;
-        for owner in self.running.values_mut() {
-            if let Owner::Client { waits, member, .. } = owner
+        for (token, owner) in self.running.iter_mut() {
+            if let Owner::Client { waits, member, in_turn, .. } = owner
                 && waits.take_if(|(owner, ..)| *owner == conn).is_some()
             {
                 *member = number;
                 left += 1;
+                // The gateway knows nothing of what is asked of reservations.
+                self.effects.extend(in_turn.then_some(Effect::Orphaned(token)));
             }
         }
         self.nexus_left(conn, left);
@@ -229,6 +235,7 @@ impl<K: Copy + Ord> Frontend<K> {
     pub fn pump(&mut self, conn: K, cx: &mut Context<'_, K>) {
         self.effects.push_back(Effect::Touched(conn));
         loop {
+            let Some(client) = cx.clients.client(conn) else { return };
             let exports = Volumes {
                 all: cx.backend.volumes(),
                 keys: cx.backend.keys(),
@@ -236,10 +243,11 @@ impl<K: Copy + Ord> Frontend<K> {
                 attaching: &self.attaching,
                 reservations: &self.reservations,
                 is_certain: self.missing.is_certain(conn),
+                who: client.who,
+                admission: &self.admission,
                 has_nexus: self.members.has(conn),
                 conn,
             };
-            let Some(client) = cx.clients.client(conn) else { return };
             if client.ready.is_some() || client.has_ended {
                 return;
             }
@@ -316,6 +324,10 @@ impl<K: Copy + Ord> Frontend<K> {
                 self.patience.set(conn, period, cx.now);
                 true
             }
+            Event::Proved(key) => {
+                client.who = Who::Asked(key);
+                true
+            }
             Event::Stays => {
                 self.doors.opened(conn);
                 true
@@ -375,61 +387,6 @@ impl<K: Copy + Ord> Frontend<K> {
             let received = client.protocol().inbox_mut().received_bytes();
             let new = received - std::mem::replace(&mut client.received_bytes, received);
             self.memory.moved(conn, new as usize);
-        }
-    }
-
-    /// Lets requests in, in turn, as long as the gateway has room for their volumes. False when none was.
-    pub fn admit(&mut self, cx: &mut Context<'_, K>) -> bool {
-        self.feed_waiting(cx);
-        self.leave_unsettled();
-        if !self.turns.has_waiting() {
-            return false;
-        }
-        let mut admitted = false;
-        self.turns.begin_round();
-        while let Some(conn) = self.next_in_turn(&*cx.backend) {
-            self.submit_ready(conn, cx);
-            self.pump(conn, cx);
-            admitted = true;
-        }
-        admitted
-    }
-
-    /// The connection whose request enters now: the next one whose volume has room. Requests of a
-    /// volume that has its share of the gateway's memory under way wait, and those of no other volume wait behind them
-    /// (decision 0018).
-    fn next_in_turn(&mut self, backend: &dyn Backend) -> Option<K> {
-        let Frontend { turns, opened, .. } = self;
-        turns.let_in(|conn| opened.get(&conn).is_none_or(|volume| backend.has_room(&volume.name)))
-    }
-
-    fn submit_ready(&mut self, conn: K, cx: &mut Context<'_, K>) {
-        let Some(client) = cx.clients.client(conn) else { return self.turns.gone(conn) };
-        let (Some(ready), Some((volume, attachment))) = (client.ready.take(), client.volume.clone()) else {
-            return self.turns.gone(conn);
-        };
-        let opened = self.opened.get(&conn).filter(|_| ready.op.is_write());
-        let writes = opened.map(|view| (view.id, ready.era));
-        self.attaching.begin(&volume, attachment);
-        let waits = Some((conn, ready.tag, ready.memory_bytes));
-        let (volume_of, member, in_turn) = (Arc::clone(&volume), None, true);
-        let id = self.running.insert(Owner::Client { waits, volume: volume_of, attachment, member, in_turn, writes });
-        cx.backend.submit(id, &volume, attachment, ready.op);
-    }
-
-    /// Lets connections go on that have waited for memory.
-    fn feed_waiting(&mut self, cx: &mut Context<'_, K>) {
-        if !self.memory.has_waiting() {
-            return;
-        }
-        // Small answers leave without an event.
-        let holders: Vec<K> = self.memory.holders().collect();
-        holders.into_iter().for_each(|conn| self.note_traffic(conn, cx));
-        while let Some(conn) = self.memory.next(cx.now) {
-            if let Some(client) = cx.clients.client(conn) {
-                client.protocol().give_room();
-            }
-            self.pump(conn, cx);
         }
     }
 

@@ -54,6 +54,11 @@ impl Heeding {
         waiting.map(|(id, wanted)| (*id, wanted.since))
     }
 
+    /// True while others wait for the writes of this era.
+    pub fn waits_for(&self, volume: VolumeId, era: Era) -> bool {
+        self.wanted.get(&volume).is_some_and(|wanted| !wanted.is_told && era < wanted.since)
+    }
+
     /// Nothing of a volume is under way that is of an earlier era: gives the change that is heeded by that.
     pub fn is_heeded(&mut self, volume: VolumeId) -> Option<u64> {
         let wanted = self.wanted.get_mut(&volume).filter(|wanted| !wanted.is_told)?;

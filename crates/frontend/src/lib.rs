@@ -4,7 +4,7 @@
 //! rest for all protocols: it attaches the volumes that clients open, finds out about names that are not known yet, and
 //! lets requests in. It is put together from parts:
 //!
-//! - [`Exports`]: what a connection can open, and whether it can now.
+//! - [`Exports`]: what a connection can open, and whether it can now; [`Admission`]: by whose key.
 //! - [`Doors`]: a limit of connections, and of the time that a client takes to say what it wants.
 //! - [`Memory`]: the node's budget for payloads and answers on their way, from which each connection draws.
 //! - [`Turns`]: requests enter in turn, and no connection takes the whole window while others wait.
@@ -15,6 +15,7 @@
 //! None of them knows a socket or a clock. Their owner names connections by a key, tells them what happens and when,
 //! and asks what may go on.
 
+mod admission;
 mod attaching;
 mod client;
 mod doors;
@@ -23,6 +24,7 @@ mod exports;
 mod frontend;
 mod heeding;
 mod holders;
+mod limits;
 mod members;
 mod memory;
 mod missing;
@@ -39,12 +41,14 @@ mod sharing;
 mod turns;
 mod verbs;
 
+pub use admission::{Admission, Right, Who};
 pub use client::Client;
 pub use doors::Doors;
 pub use effect::{Close, Effect};
 pub use exports::{Export, Exports, Listing, MakeListing, Opening};
 pub use frontend::{Clients, Context, Frontend};
 pub use holders::{Attachment, Errand, Holders, Refusal};
+pub use limits::Budgets;
 pub use memory::{Memory, MemoryLimits};
 pub use nexuses::{Member, News, Nexus, Nexuses, Word};
 pub use protocol::{Event, Protocol, StreamProtocol, Tag};

@@ -5,7 +5,7 @@ use crate::nexuses::Nexus;
 use crate::request::Request;
 use crate::reservations::{ReservationAnswer, ReservationRequest};
 use crate::sharing::Sharing;
-use azekura_base::{Inbox, Outbox};
+use azekura_base::{Inbox, Outbox, PeerKey};
 use azekura_gateway::Outcome;
 use std::time::Duration;
 
@@ -62,6 +62,9 @@ pub enum Event {
     Disbands(u64),
     /// From now on the client is to give a sign of life every so often: [`Protocol::was_heard`] is asked.
     Patience(Option<Duration>),
+    /// The client has proved that it has this key, or was asked for one and has none: what it may depends on that from
+    /// now on. At most once, before it has opened anything.
+    Proved(Option<PeerKey>),
     /// The client has opened nothing, and may stay all the same: its handshake is over.
     Stays,
     /// The client ends what all others have asked for of the export, for a reason that the protocol knows.

@@ -122,7 +122,7 @@ impl<K: Copy + Ord> Turns<K> {
 
     /// The connection whose request enters now. One for whose request there is no room, as `has_room` says, stands
     /// aside until the next round and is in nobody's way.
-    pub fn let_in(&mut self, has_room: impl Fn(K) -> bool) -> Option<K> {
+    pub fn let_in(&mut self, mut has_room: impl FnMut(K) -> bool) -> Option<K> {
         loop {
             let Some(conn) = self.ring.pop_front() else {
                 if !std::mem::replace(&mut self.sharing, false) || self.over_share.is_empty() {

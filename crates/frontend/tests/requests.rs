@@ -134,7 +134,7 @@ impl Node {
                     self.rig.gone(conn);
                 }
                 Effect::Nexus(..) => panic!("no client has a name"),
-                Effect::Answered(..) | Effect::Warn(_) | Effect::Touched(_) => {}
+                Effect::Answered(..) | Effect::Orphaned(_) | Effect::Warn(_) | Effect::Touched(_) => {}
                 Effect::Reserves(..) | Effect::Heeds(..) => {}
             }
         }

@@ -3,7 +3,7 @@
 
 mod support;
 
-use azekura_base::{Generation, PgId, SessionId, VolumeId};
+use azekura_base::{Generation, IoLimits, PgId, SessionId, VolumeId};
 use azekura_frontend::{Effect, ReservationAnswer, ReservationRequest, Reservations};
 use azekura_model::{RegistrantName, ReservationCommand, ReservationKind, ReservationStatus, ReservationsRecord};
 use std::collections::BTreeMap;
@@ -176,6 +176,26 @@ fn writes_that_wait_for_their_turn_and_those_of_clients_that_are_gone_are_waited
 }
 
 #[test]
+fn a_write_that_others_wait_for_is_not_held_up_by_limits() {
+    let mut rig = Rig::new(&["vol1"]);
+    let conns: Vec<u32> = (0..3).map(|_| rig.connect_speaking(true)).collect();
+    conns.iter().for_each(|conn| rig.say(*conn, "open vol1"));
+    rig.attached("vol1", 1, 7);
+    rig.limit("vol1", Some(IoLimits { iops: Some(1), bytes_per_second: None, burst_seconds: 0 }));
+    know(&mut rig, None);
+    rig.effects();
+    for conn in &conns {
+        rig.say(*conn, "write 0 aaaa\nwrite 0 bbbb\nwrite 0 cccc");
+    }
+    assert_eq!(rig.volumes.asked.len(), 1, "one is let in, and the others wait for a second each");
+    know(&mut rig, Some(Reservations::of(preempted())));
+    assert_eq!(rig.volumes.asked.len(), 4, "one of each was asked for before, and those behind it wait");
+    rig.answer_all();
+    assert_eq!(rig.effects(), heeds(4));
+    assert_eq!(rig.volumes.asked.len(), 0);
+}
+
+#[test]
 fn what_is_not_used_is_heeded_at_once_and_each_fence_once() {
     let mut rig = Rig::new(&["vol1"]);
     know(&mut rig, Some(Reservations::of(reserved(ReservationKind::WriteExclusive))));
@@ -196,7 +216,7 @@ fn what_is_not_used_is_heeded_at_once_and_each_fence_once() {
 fn what_was_given_up_is_waited_for() {
     let mut rig = Rig::new(&["vol1"]);
     let unsettled = Arc::new(azekura_gateway::Unsettled::default());
-    rig.frontend.share(Arc::clone(&unsettled));
+    rig.frontend.share(Arc::clone(&unsettled), Arc::default());
     unsettled.given_up(VolumeId(1), PgId(1), SessionId(1));
     know(&mut rig, Some(Reservations::of(preempted())));
     assert_eq!(rig.effects(), []);

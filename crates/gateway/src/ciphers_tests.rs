@@ -36,6 +36,7 @@ fn gateway(keys: Arc<Keyring>) -> Gateway {
         groups: [PgId(0)].into(),
         group_offset: 0,
         key: Some(KEY),
+        limits: None,
     };
     let group = GroupView { primary: HOME, copies: vec![HOME], primary_reads: false };
     gateway.configure(BTreeMap::from([("v".into(), Arc::new(volume))]), BTreeMap::from([(PgId(0), group)]));

@@ -166,6 +166,11 @@ impl Operations {
         Some((running.token, outcome))
     }
 
+    /// The request of this token.
+    pub(crate) fn of(&self, token: u64) -> Option<OpId> {
+        self.running.iter().find(|(_, running)| running.token == token).map(|(id, _)| OpId(id))
+    }
+
     /// The requests on volumes, under attachments, that `which` selects.
     pub(crate) fn on(&self, which: impl Fn(VolumeId, Generation) -> bool) -> BTreeSet<OpId> {
         let selected = |(_, running): &(u64, &PendingOp)| which(running.volume, running.attachment);

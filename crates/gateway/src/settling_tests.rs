@@ -25,6 +25,7 @@ fn volume(id: u64, io_timeout: Option<Duration>) -> Arc<VolumeView> {
         groups: [PgId(0)].into(),
         group_offset: 0,
         key: None,
+        limits: None,
     })
 }
 
@@ -170,6 +171,58 @@ fn nothing_is_left_to_settle_of_what_has_ended() {
         assert_eq!(sent(&mut two).len(), 1);
         assert_eq!(one.next_tick(), None);
     }
+}
+
+#[test]
+fn nobody_passes_a_write_whose_client_is_gone() {
+    let [mut one, mut two] = gateways();
+    let now = Duration::ZERO;
+    let former = submit(&mut one, 1, "v1", now).remove(0);
+    one.orphan(1);
+    assert!(two.unsettled().has(VolumeId(1)));
+    for gateway in [&mut one, &mut two] {
+        assert_eq!(volumes(&submit(gateway, 2, "v1", now)), []);
+        assert_eq!(volumes(&submit(gateway, 3, "v2", now)), [VolumeId(2)]);
+    }
+    // It goes on: who said goodbye may count on it.
+    answer(&mut one, &former, Ok(()), now);
+    assert!(!two.unsettled().has(VolumeId(1)));
+    assert_eq!(volumes(&sent(&mut one)), [VolumeId(1)]);
+    two.tick(now + RETRY_INTERVAL);
+    assert_eq!(volumes(&sent(&mut two)), [VolumeId(1)]);
+}
+
+#[test]
+fn writes_without_a_client_do_not_wait_for_each_other() {
+    let [mut one, mut two] = gateways();
+    let now = Duration::ZERO;
+    // More than the windows: what has no number yet is without a client, too.
+    for gateway in [&mut one, &mut two] {
+        for token in 0..WRITE_WINDOW + 10 {
+            gateway.submit(token, "v1", HELD, Op::Zero { offset: 0, len: 4096 }, now);
+        }
+        (0..WRITE_WINDOW + 10).for_each(|token| gateway.orphan(token));
+    }
+    for _ in 0..4 {
+        for gateway in [&mut one, &mut two] {
+            let writes = sent(gateway);
+            writes.iter().for_each(|write| answer(gateway, write, Ok(()), now));
+            gateway.tick(now + RETRY_INTERVAL);
+        }
+    }
+    assert!(!one.unsettled().has(VolumeId(1)));
+    assert_eq!((one.in_flight(), two.in_flight()), (0, 0));
+}
+
+#[test]
+fn a_write_without_a_client_that_is_given_up_is_settled_first() {
+    let [mut one, two] = gateways();
+    submit(&mut one, 1, "v1", Duration::ZERO);
+    one.orphan(1);
+    let (now, settles) = give_up(&mut one, 1);
+    assert!(two.unsettled().has(VolumeId(1)));
+    answer(&mut one, &settles[0], Ok(()), now);
+    assert!(!two.unsettled().has(VolumeId(1)));
 }
 
 #[test]

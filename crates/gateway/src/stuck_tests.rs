@@ -25,6 +25,7 @@ fn volume(id: u64, group: u32, io_timeout: Option<Duration>) -> VolumeView {
         groups: [PgId(group)].into(),
         group_offset: 0,
         key: None,
+        limits: None,
     }
 }
 

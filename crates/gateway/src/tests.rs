@@ -31,6 +31,7 @@ fn gateway_with(io_timeout: Option<Duration>) -> Gateway {
         groups: [PgId(0), PgId(1)].into(),
         group_offset: 1,
         key: None,
+        limits: None,
     };
     let group = |primary, copies: &[Endpoint]| GroupView { primary, copies: copies.to_vec(), primary_reads: false };
     let groups = BTreeMap::from([(PgId(0), group(FAR, &[HOME, FAR])), (PgId(1), group(FAR, &[FAR]))]);

@@ -1,6 +1,6 @@
 //! What a gateway knows of the cluster.
 
-use azekura_base::{CHUNK_SIZE, ChunkIndex, Endpoint, KeyId, LayerId, PgId, VolumeId};
+use azekura_base::{CHUNK_SIZE, ChunkIndex, Endpoint, IoLimits, KeyId, LayerId, PgId, VolumeId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ pub struct VolumeView {
     pub group_offset: u32,
     /// The data key that it is encrypted with.
     pub key: Option<KeyId>,
+    /// What its clients may ask for in a second, if that is limited.
+    pub limits: Option<IoLimits>,
 }
 
 /// Volumes of this bit are snapshots: the rest of the number is that of their layer.

@@ -145,6 +145,7 @@ fn view() -> VolumeView {
         groups: Arc::from([]),
         group_offset: 0,
         key: None,
+        limits: None,
     }
 }
 

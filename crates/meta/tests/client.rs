@@ -51,7 +51,14 @@ fn device(name: &str, node: NodeId) -> DeviceSpec {
 }
 
 fn volume(name: &str, size_bytes: u64) -> VolumeSpec {
-    VolumeSpec { name: name.to_owned(), size_bytes, class: "c".to_owned(), access: VolumeAccess::Exclusive, key: None }
+    VolumeSpec {
+        name: name.to_owned(),
+        size_bytes,
+        class: "c".to_owned(),
+        access: VolumeAccess::Exclusive,
+        key: None,
+        limits: None,
+    }
 }
 
 /// A class "c" of two copies with groups on two devices of 10 GiB.

@@ -60,6 +60,7 @@ async fn prepare(server: &Server, volumes: &[&str]) -> MetaClient {
             class: "c".to_owned(),
             access: VolumeAccess::Exclusive,
             key: None,
+            limits: None,
         };
         client.create_volume(&spec).await.unwrap();
     }

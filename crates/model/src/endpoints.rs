@@ -20,6 +20,8 @@ impl Endpoint {
     pub const NVME: &'static str = "nvme";
     /// The name of NBD.
     pub const NBD: &'static str = "nbd";
+    /// The name of NBD where TLS is demanded; addresses are `host:port`. Versions before this do not know it.
+    pub const NBDS: &'static str = "nbds";
     /// What the address of a unix socket begins with; the socket's path follows.
     pub const UNIX_PREFIX: &'static str = "unix:";
 
@@ -34,6 +36,7 @@ impl Endpoint {
     pub fn uri(&self, export: &str) -> Option<String> {
         match self.protocol.as_str() {
             Endpoint::NBD => Some(nbd_uri(&self.address, export)),
+            Endpoint::NBDS => Some(format!("nbds://{}/{export}", self.address)),
             Endpoint::NVME => Some(nvme_uri(&self.address, export)),
             _ => None,
         }
@@ -163,6 +166,8 @@ mod tests {
     #[test]
     fn exports_have_uris_by_protocol() {
         assert_eq!(nbd("[::1]:10809").uri("v@monday").as_deref(), Some("nbd://[::1]:10809/v@monday"));
+        let secured = Endpoint::new(Endpoint::NBDS, "10.0.0.1:10809".to_owned());
+        assert_eq!(secured.uri("v").as_deref(), Some("nbds://10.0.0.1:10809/v"));
         assert_eq!(nbd("unix:/run/a.nbd").uri("v").as_deref(), Some("nbd+unix:///v?socket=/run/a.nbd"));
     }
 }

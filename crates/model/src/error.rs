@@ -480,6 +480,12 @@ pub enum MetaError {
         /// What is wrong with it.
         reason: String,
     },
+    /// Limits that no volume can have.
+    #[error("the volume's limits are refused: {reason}")]
+    InvalidLimits {
+        /// What is wrong with them.
+        reason: String,
+    },
     /// A grant that nobody can have.
     #[error("the grant '{name}' is refused: {reason}")]
     InvalidGrant {

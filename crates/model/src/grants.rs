@@ -2,11 +2,15 @@
 
 use azekura_base::{Role, SecretHash};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 use crate::Unknown;
 
 /// The project of volumes that belong to no other; the only one yet.
 pub const DEFAULT_PROJECT: &str = "default";
+
+/// What a node's record says that it understands when it knows that keys may be for some volumes alone.
+pub const KEY_VOLUMES: &str = "key_volumes";
 
 /// How a grant is proved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +35,10 @@ pub struct GrantRecord {
     pub role: Role,
     /// Whose volumes it is about.
     pub project: String,
+    /// Of a key: the volumes that it is about, with their snapshots, and then it is for their clients alone; `None`:
+    /// all of the project, and the API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volumes: Option<BTreeSet<String>>,
     /// When it ends, seconds since 1970; `None`: when it is revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<u64>,
@@ -64,6 +72,17 @@ mod tests {
         let document = include_str!("../../../docs/formats/grants.md");
         let shown: Vec<&str> = document.lines().filter_map(|line| line.strip_prefix("    ")).collect();
         assert!(shown.join("\n").ends_with(golden.trim_end()), "docs/formats/grants.md shows another record");
+    }
+
+    #[test]
+    fn a_keys_record_is_as_the_document_has_it() {
+        let golden = include_str!("../tests/golden/grant-key.json");
+        let grant: GrantRecord = serde_json::from_str(golden).unwrap();
+        assert_eq!((grant.kind, grant.volumes.as_ref().map(BTreeSet::len)), (GrantKind::Key, Some(2)));
+        assert_eq!(format!("{}\n", serde_json::to_string_pretty(&grant).unwrap()), golden);
+        let document = include_str!("../../../docs/formats/grants.md");
+        let shown: Vec<&str> = document.lines().filter_map(|line| line.strip_prefix("    ")).collect();
+        assert!(shown.join("\n").contains(golden.trim_end()), "docs/formats/grants.md shows another record");
     }
 
     #[test]

@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use azekura_base::{AckRule, ApiAccess, DeviceId, Epoch, KeyId, LayerId, NodeId, PgId, Sequence, Transport, VolumeId};
+use azekura_base::{
+    AckRule, ApiAccess, DeviceId, Epoch, IoLimits, KeyId, LayerId, NodeId, PgId, Sequence, Transport, VolumeId,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::{ClosedRecord, CutRecord, ProtectionRecord, RestoredRecord, VolumeAccess};
@@ -400,6 +402,9 @@ pub struct VolumeRecord {
     /// The data key, where it is encrypted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<KeyId>,
+    /// What its clients may ask for in a second, at each node that they connect to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<IoLimits>,
     #[serde(flatten)]
     #[doc(hidden)]
     pub unknown: Unknown,

@@ -17,15 +17,38 @@ pub struct Connection {
     tokens: Slab<RequestToken>,
     /// The pieces of the last read's answer, empty: their memory is used again.
     pieces: Vec<ReadPiece>,
+    /// The client has begun TLS, and nobody has been told.
+    starts_tls: bool,
 }
 
 impl Connection {
     /// A client that has just connected, with a receive buffer of at most so many bytes.
     #[must_use]
     pub fn new(stream_bytes_max: usize) -> Connection {
-        let mut session = Session::metered();
+        Connection::of(Session::metered(), stream_bytes_max)
+    }
+
+    /// The same, and nothing is served before TLS has begun: see [`Connection::starts_tls`].
+    #[must_use]
+    pub fn secured(stream_bytes_max: usize) -> Connection {
+        Connection::of(Session::secured(), stream_bytes_max)
+    }
+
+    fn of(mut session: Session, stream_bytes_max: usize) -> Connection {
         session.inbox_mut().limit_stream(stream_bytes_max);
-        Connection { session, tokens: Slab::default(), pieces: Vec::new() }
+        Connection { session, tokens: Slab::default(), pieces: Vec::new(), starts_tls: false }
+    }
+
+    /// To be asked when [`Protocol::poll`] has given no event: the client begins TLS when it has what the outbox holds.
+    /// Told once. What is received from now on is TLS's; nothing of it is in the inbox yet.
+    pub fn starts_tls(&mut self) -> bool {
+        std::mem::take(&mut self.starts_tls)
+    }
+
+    /// The handshake is over.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.session.is_open()
     }
 }
 
@@ -42,6 +65,10 @@ impl Protocol for Connection {
             event::Event::Request { token, command } => {
                 let memory_bytes = token.memory_bytes();
                 Event::Request { tag: Tag(self.tokens.insert(token)), memory_bytes, request: request(command) }
+            }
+            event::Event::StartsTls => {
+                self.starts_tls = true;
+                return None;
             }
             event::Event::Closed => Event::Closed,
             event::Event::Violation(violation) => Event::Violation(violation.to_string()),

@@ -27,6 +27,9 @@ pub enum Event {
         /// What the client calls it.
         name: String,
     },
+    /// Of a [secured](crate::Session::secured) session: the client begins TLS when it has what the outbox holds. From
+    /// now on the inbox is to be given what TLS yields, and the outbox is for TLS to encrypt.
+    StartsTls,
     /// A request that is owed one reply.
     Request {
         /// To be given back with the reply.

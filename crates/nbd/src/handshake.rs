@@ -1,13 +1,14 @@
 //! The handshake: greeting, client flags, option haggling (*Newstyle negotiation*, *Fixed newstyle negotiation*).
 
+use crate::event::Event;
 use crate::export::{self, PROTOCOL, block_sizes, description};
 use crate::fields::{Fields, string};
 use crate::numbers::{
     BASE_ALLOCATION, BASE_ALLOCATION_ID, FLAG_C_FIXED_NEWSTYLE, FLAG_C_NO_ZEROES, FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES,
     IHAVEOPT, INFO_BLOCK_SIZE, INFO_DESCRIPTION, INFO_EXPORT, INFO_NAME, INIT_PASSWD, OPT_ABORT, OPT_EXPORT_NAME,
     OPT_GO, OPT_INFO, OPT_LIST, OPT_LIST_META_CONTEXT, OPT_SET_META_CONTEXT, OPT_STARTTLS, OPT_STRUCTURED_REPLY,
-    REP_ACK, REP_ERR_BLOCK_SIZE_REQD, REP_ERR_INVALID, REP_ERR_POLICY, REP_ERR_TOO_BIG, REP_ERR_UNKNOWN, REP_ERR_UNSUP,
-    REP_INFO, REP_META_CONTEXT,
+    REP_ACK, REP_ERR_BLOCK_SIZE_REQD, REP_ERR_INVALID, REP_ERR_POLICY, REP_ERR_TLS_REQD, REP_ERR_TOO_BIG,
+    REP_ERR_UNKNOWN, REP_ERR_UNSUP, REP_INFO, REP_META_CONTEXT,
 };
 use crate::option_reply::{OptionError, put_end, put_reply};
 use crate::request::Opened;
@@ -23,11 +24,24 @@ const OPTION_HEADER: usize = 16;
 
 const _: () = assert!(OPTION_HEADER + OPTION_DATA_MAX as usize <= Inbox::PEEK_MAX);
 
+/// Where TLS stands (*TLS support*).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tls {
+    /// It is not served: mode NOTLS.
+    Unserved,
+    /// Nothing else is served before it: mode FORCEDTLS. There is no SELECTIVETLS, which somebody on the way can talk
+    /// down.
+    Demanded,
+    /// What is said now is said over TLS.
+    Begun,
+}
+
 /// What has been negotiated so far.
 #[derive(Debug)]
 pub(crate) struct Handshake {
     /// The client's flags; absent until they have arrived.
     flags: Option<u32>,
+    tls: Tls,
     structured: bool,
     /// The export for which `base:allocation` is selected.
     meta_context: Option<String>,
@@ -37,15 +51,18 @@ pub(crate) struct Handshake {
     skip: Option<(u32, u32)>,
 }
 
+const TLS_REQUIRED: OptionError =
+    (REP_ERR_TLS_REQD, Cow::Borrowed("this address asks for TLS: connect with nbds://, or choose TLS in the client"));
 const UNKNOWN_EXPORT: OptionError = (REP_ERR_UNKNOWN, Cow::Borrowed("there is no export of this name"));
 
 impl Handshake {
     /// Begins the handshake with the server's greeting.
-    pub fn greet(out: &mut Outbox) -> Handshake {
+    pub fn greet(out: &mut Outbox, demands_tls: bool) -> Handshake {
         out.put(&INIT_PASSWD.to_be_bytes());
         out.put(&IHAVEOPT.to_be_bytes());
         out.put(&(FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES).to_be_bytes());
-        Handshake { flags: None, structured: false, meta_context: None, waiting: None, skip: None }
+        let tls = if demands_tls { Tls::Demanded } else { Tls::Unserved };
+        Handshake { flags: None, tls, structured: false, meta_context: None, waiting: None, skip: None }
     }
 
     /// Deals with the next thing that the client says.
@@ -87,7 +104,37 @@ impl Handshake {
         let Some(bytes) = inbox.peek(size) else { return Ok(Step::Starved) };
         let data = bytes[OPTION_HEADER..].to_vec();
         inbox.consume(size);
+        if self.tls == Tls::Demanded {
+            return self.before_tls(option, &data, inbox, out);
+        }
         self.option(option, data, out, exports, flags)
+    }
+
+    /// An option of a client that has not begun TLS, where TLS is demanded (*TLS support*, FORCEDTLS mode).
+    fn before_tls(&mut self, option: u32, data: &[u8], inbox: &Inbox, out: &mut Outbox) -> Result<Step, Violation> {
+        match option {
+            OPT_EXPORT_NAME => Err(Violation::NoTls),
+            OPT_STARTTLS if data.is_empty() => {
+                // Whoever says more before he has the answer is not who encrypts it: somebody on the way has added it.
+                let behind = inbox.available().len();
+                if behind > 0 {
+                    return Err(Violation::BehindStartTls(behind));
+                }
+                put_end(out, option, Ok(()));
+                self.tls = Tls::Begun;
+                // What was agreed in clear counts for nothing.
+                (self.structured, self.meta_context) = (false, None);
+                Ok(Step::Give(Event::StartsTls))
+            }
+            OPT_STARTTLS => {
+                put_end(out, option, Err((REP_ERR_INVALID, "the option takes no data".into())));
+                Ok(Step::Again)
+            }
+            _ => {
+                put_end(out, option, Err(TLS_REQUIRED));
+                Ok(Step::Again)
+            }
+        }
     }
 
     fn option(
@@ -98,6 +145,14 @@ impl Handshake {
         exports: &dyn Exports,
         flags: u32,
     ) -> Result<Step, Violation> {
+        if let Some(why) = exports.refusal() {
+            // Whatever is asked for: the answer is the same, and tells nothing.
+            if option == OPT_EXPORT_NAME {
+                return Err(Violation::Stranger(why));
+            }
+            put_end(out, option, Err((REP_ERR_POLICY, why.into())));
+            return Ok(Step::Again);
+        }
         if let Some(name) = named_by(option, &data)
             && exports.find(name).is_none()
             && exports.may_come(name)
@@ -118,6 +173,7 @@ impl Handshake {
                     OPT_LIST_META_CONTEXT | OPT_SET_META_CONTEXT => self.meta_context(option, &data, out, exports),
                     // *TLS support*, NOTLS mode.
                     OPT_STARTTLS if !data.is_empty() => Err((REP_ERR_INVALID, "the option takes no data".into())),
+                    OPT_STARTTLS if self.tls == Tls::Begun => Err((REP_ERR_INVALID, "TLS is spoken already".into())),
                     OPT_STARTTLS => Err((REP_ERR_UNSUP, "TLS is not served here".into())),
                     _ => Err((REP_ERR_UNSUP, "the option is not known".into())),
                 };
@@ -151,7 +207,11 @@ impl Handshake {
         if option == OPT_SET_META_CONTEXT {
             self.meta_context = None;
         }
-        put_end(out, option, Err((REP_ERR_TOO_BIG, "the option's data is too long".into())));
+        let answer = match self.tls {
+            Tls::Demanded => TLS_REQUIRED,
+            Tls::Unserved | Tls::Begun => (REP_ERR_TOO_BIG, "the option's data is too long".into()),
+        };
+        put_end(out, option, Err(answer));
         Step::Again
     }
 

@@ -1,9 +1,10 @@
 //! The server side of the NBD protocol, sans-IO: bytes in, events out, replies in, bytes out.
 //!
 //! The protocol is the one of the *NBD protocol* document of the NetworkBlockDevice project (`doc/proto.md`); comments
-//! name its sections in italics. Served is the fixed newstyle handshake with all its options but TLS, and the
-//! transmission phase with simple and structured replies. Not served: oldstyle handshake, TLS (refused as the document
-//! asks), the `RESIZE` extension and extended headers.
+//! name its sections in italics. Served is the fixed newstyle handshake with all its options, and the transmission
+//! phase with simple and structured replies. Not served: oldstyle handshake, the `RESIZE` extension, extended headers.
+//!
+//! TLS is either not served or demanded before all else ([`Session::secured`]); its own bytes are its owner's matter.
 //!
 //! One [`Session`] is one connection. Its owner, who holds the socket, does this in turn:
 //!

@@ -76,6 +76,8 @@ pub const REP_ERR_UNSUP: u32 = (1 << 31) | 1;
 pub const REP_ERR_INVALID: u32 = (1 << 31) | 3;
 /// *Option reply types*: the server does not want to.
 pub const REP_ERR_POLICY: u32 = (1 << 31) | 2;
+/// *Option reply types*: nothing is served before TLS.
+pub const REP_ERR_TLS_REQD: u32 = (1 << 31) | 5;
 /// *Option reply types*: there is no such export.
 pub const REP_ERR_UNKNOWN: u32 = (1 << 31) | 6;
 /// *Option reply types*: the client must ask for the block sizes first.

@@ -83,8 +83,12 @@ impl Session {
     /// A connection that has just been accepted. Its outbox holds the greeting.
     #[must_use]
     pub fn new() -> Session {
+        Session::greeting(false)
+    }
+
+    fn greeting(demands_tls: bool) -> Session {
         let mut outbox = Outbox::new();
-        let handshake = Handshake::greet(&mut outbox);
+        let handshake = Handshake::greet(&mut outbox, demands_tls);
         Session {
             inbox: Inbox::new(),
             outbox,
@@ -103,6 +107,12 @@ impl Session {
     #[must_use]
     pub fn metered() -> Session {
         Session { metered: true, ..Session::new() }
+    }
+
+    /// As [`Session::metered`], and nothing is served before TLS has begun: see [`Event::StartsTls`].
+    #[must_use]
+    pub fn secured() -> Session {
+        Session { metered: true, ..Session::greeting(true) }
     }
 
     /// Of a [metered](Session::metered) session: the bytes that the next request and its answer take, if the last

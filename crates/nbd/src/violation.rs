@@ -30,6 +30,12 @@ pub enum Violation {
     },
     /// `NBD_OPT_EXPORT_NAME` came with a name that is no string.
     MalformedName,
+    /// `NBD_OPT_EXPORT_NAME` where TLS is demanded and has not begun; it has no other way to fail.
+    NoTls,
+    /// So many bytes came behind `NBD_OPT_STARTTLS`, before it was answered.
+    BehindStartTls(usize),
+    /// `NBD_OPT_EXPORT_NAME` of somebody who may not even ask, for this reason; it has no other way to fail.
+    Stranger(String),
     /// A request did not begin with its magic number.
     RequestMagic(u32),
 }
@@ -50,6 +56,11 @@ impl fmt::Display for Violation {
             Violation::NoSuchExport(name) => write!(f, "the client asked for the export {name:?}, which is unknown"),
             Violation::Refused { name, why } => write!(f, "the client can't open {name:?}: {why}"),
             Violation::MalformedName => write!(f, "the client asked for an export by a name that is not valid text"),
+            Violation::NoTls => f.write_str("the client asked for an export without TLS, which this address demands"),
+            Violation::BehindStartTls(count) => {
+                write!(f, "{count} bytes came behind the client's wish for TLS: they may be somebody else's")
+            }
+            Violation::Stranger(why) => write!(f, "the client is refused: {why}"),
             Violation::RequestMagic(magic) => {
                 write!(f, "a request began with {magic:#010x} instead of its magic number")
             }

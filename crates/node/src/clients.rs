@@ -41,6 +41,11 @@ impl Node {
         self.gateway.submit(token, volume, attachment, op, now);
     }
 
+    /// The client that asked for the request of this token is gone.
+    pub fn orphan(&mut self, token: u64) {
+        self.gateway.orphan(token);
+    }
+
     /// True while more requests on this volume may be submitted.
     #[must_use]
     pub fn has_room(&self, volume: &str) -> bool {

@@ -102,6 +102,7 @@ mod tests {
             groups: Arc::from([]),
             group_offset: 0,
             key: None,
+            limits: None,
         };
         ClusterView { revision, volumes: BTreeMap::from([("v".into(), Arc::new(volume))]), ..ClusterView::default() }
     }

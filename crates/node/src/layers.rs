@@ -173,6 +173,7 @@ mod tests {
                 groups: Arc::from([]),
                 group_offset: 0,
                 key: None,
+                limits: None,
             };
             (volume.name.clone(), Arc::new(volume))
         };

@@ -121,6 +121,7 @@ fn volume_view(volume: &VolumeRecord, class: &ClassRecord) -> VolumeView {
         groups: class.groups.as_slice().into(),
         group_offset: volume.group_offset,
         key: volume.key,
+        limits: volume.limits,
     }
 }
 
@@ -136,6 +137,7 @@ fn snapshot_view(snapshot: &SnapshotRecord, volume: &VolumeRecord, class: &Class
         groups: class.groups.as_slice().into(),
         group_offset: volume.group_offset,
         key: volume.key,
+        limits: volume.limits,
     }
 }
 

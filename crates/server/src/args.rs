@@ -68,6 +68,17 @@ pub struct NodeArgs {
     #[arg(long, value_name = "IP:PORT")]
     pub nbd: Option<SocketAddr>,
 
+    /// Whether TLS is spoken there (nbds://): then nobody is served before TLS, and where the API asks for grants the
+    /// key of a client's certificate needs one ('azekura key new') [default: tls, or plain where --nbd is a loopback
+    /// address].
+    #[arg(long, value_name = "plain|tls", value_parser = nbd_transport, requires = "nbd")]
+    pub nbd_transport: Option<Transport>,
+
+    /// A further address where NBD clients connect over TCP, always without TLS: for programs that can't speak it.
+    /// Whoever reaches the address may everything with all volumes, and who is on the way reads and alters all.
+    #[arg(long, value_name = "IP:PORT")]
+    pub nbd_plain: Option<SocketAddr>,
+
     /// Where NBD clients of this machine connect: a unix socket.
     #[arg(long, value_name = "PATH")]
     pub nbd_socket: Option<PathBuf>,
@@ -204,6 +215,13 @@ impl NodeArgs {
         self.api_access.unwrap_or(if loopbacks { ApiAccess::Open } else { ApiAccess::Grants })
     }
 
+    /// Whether TLS is spoken at --nbd.
+    #[must_use]
+    pub fn nbd_over_tls(&self) -> bool {
+        let default = self.nbd.is_some_and(|nbd| !nbd.ip().is_loopback());
+        self.nbd_transport.map_or(default, |transport| transport == Transport::Tls)
+    }
+
     /// How many shards the node has, once its start has counted cores and devices: one before.
     #[must_use]
     pub fn shard_count(&self) -> NonZeroU8 {
@@ -215,6 +233,16 @@ fn socket_mode(text: &str) -> Result<u32, String> {
     let digits = text.len() <= 4 && text.bytes().all(|digit| digit.is_ascii_digit());
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| digits && *mode <= 0o777);
     mode.ok_or_else(|| "three octal digits, as chmod takes them: 660 lets the owner and the group connect".to_owned())
+}
+
+fn nbd_transport(text: &str) -> Result<Transport, String> {
+    match text.parse() {
+        Ok(Transport::Both) => Err("an address has either: where both are served, somebody on the way talks clients \
+                                    out of TLS; give --nbd-plain a further address"
+            .to_owned()),
+        Ok(transport) => Ok(transport),
+        Err(_) => Err("plain or tls".to_owned()),
+    }
 }
 
 fn shards(text: &str) -> Result<NonZeroU8, String> {
@@ -268,6 +296,14 @@ mod tests {
         assert_eq!(transport(&["--listen", "10.0.0.1:7101"]), Transport::Tls);
         assert_eq!(transport(&["--listen", "10.0.0.1:7101", "--transport", "plain"]), Transport::Plain);
         assert_eq!(transport(&["--transport", "tls"]), Transport::Tls);
+    }
+
+    #[test]
+    fn nbd_has_tls_or_not() {
+        assert_eq!(nbd_transport("tls"), Ok(Transport::Tls));
+        assert_eq!(nbd_transport("plain"), Ok(Transport::Plain));
+        assert!(nbd_transport("both").is_err_and(|error| error.contains("--nbd-plain")));
+        assert!(nbd_transport("ssl").is_err_and(|error| error.contains("plain or tls")));
     }
 
     #[test]

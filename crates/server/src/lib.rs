@@ -3,6 +3,7 @@
 //!
 //! - `driver`: a shard of the data plane, on its thread; `shards` has all of them.
 //! - `disk`: what is on the disks.
+//! - `secured`: clients that speak TLS.
 //! - `bridge`: between those threads and the control plane.
 
 mod args;
@@ -13,6 +14,7 @@ mod joining;
 mod listeners;
 mod opening;
 mod random;
+mod secured;
 mod shards;
 mod start;
 

@@ -1,7 +1,8 @@
 //! Where clients connect, and what they speak there.
 
 use crate::args::NodeArgs;
-use azekura_frontend::StreamProtocol;
+use crate::secured::SecuredDoor;
+use azekura_frontend::{Client, StreamProtocol};
 use azekura_model::Endpoint;
 use azekura_nvme::Controllers;
 use azekura_reactor::{ListenerId, Reactor};
@@ -15,7 +16,7 @@ use std::sync::Arc;
 
 /// Makes the protocol's side of a connection, for a client that has just connected and may have a receive buffer of so
 /// many bytes; and where it has found this node, over TCP.
-pub type Speak = Arc<dyn Fn(usize, Option<SocketAddr>) -> Box<dyn StreamProtocol> + Send + Sync>;
+pub type Speak = Arc<dyn Fn(usize, Option<SocketAddr>) -> Client + Send + Sync>;
 
 /// An address that a node can listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,88 +100,132 @@ impl ListenAddress {
     }
 }
 
+/// What is spoken at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spoken {
+    Nbd,
+    NbdOverTls,
+    Iscsi,
+    Nvme,
+}
+
+impl Spoken {
+    /// As the cluster's configuration has it.
+    fn name(self) -> &'static str {
+        match self {
+            Spoken::Nbd => Endpoint::NBD,
+            Spoken::NbdOverTls => Endpoint::NBDS,
+            Spoken::Iscsi => "iscsi",
+            Spoken::Nvme => Endpoint::NVME,
+        }
+    }
+}
+
+/// All that a node's options ask for, in the order in which the node is to announce them: the option, what is spoken
+/// there, and the address. A further protocol has its line here.
+fn wanted(args: &NodeArgs) -> Vec<(&'static str, Spoken, ListenAddress)> {
+    let access = Access::of(args.nbd_socket_mode, args.nbd_socket_group.clone());
+    let nbd = if args.nbd_over_tls() { Spoken::NbdOverTls } else { Spoken::Nbd };
+    let tcp = [
+        ("--nbd", nbd, args.nbd),
+        ("--nbd-plain", Spoken::Nbd, args.nbd_plain),
+        ("--iscsi", Spoken::Iscsi, args.iscsi),
+        ("--nvme", Spoken::Nvme, args.nvme),
+        ("--nvme-discovery", Spoken::Nvme, args.nvme_discovery),
+    ];
+    let tcp =
+        tcp.into_iter().filter_map(|(option, spoken, address)| Some((option, spoken, ListenAddress::Tcp(address?))));
+    let mut wanted: Vec<_> = tcp.collect();
+    if let Some(path) = args.nbd_socket.clone() {
+        // Behind NBD's own addresses.
+        let at = wanted.iter().take_while(|(option, ..)| option.starts_with("--nbd")).count();
+        wanted.insert(at, ("--nbd-socket", Spoken::Nbd, ListenAddress::Unix(path, access)));
+    }
+    wanted
+}
+
+/// What the listeners of all shards of a process have together.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// The controllers of clients that speak NVMe, whose connections may be in several shards.
+    pub controllers: Arc<Controllers>,
+    /// For clients that speak TLS.
+    pub secured: SecuredDoor,
+}
+
 /// Where clients of one protocol connect.
 pub struct ClientListener {
     /// The option that asks for it.
     pub option: &'static str,
-    /// The protocol's own name.
-    pub protocol: &'static str,
     /// The address.
     pub address: ListenAddress,
     /// The protocol.
     pub speak: Speak,
 }
 
+/// Of clients that speak this no key is asked.
+fn speaking<P: StreamProtocol + 'static>(
+    connected: impl Fn(usize, Option<SocketAddr>) -> P + Send + Sync + 'static,
+) -> Speak {
+    Arc::new(move |bytes, here| Client::new(Box::new(connected(bytes, here))))
+}
+
 impl ClientListener {
-    fn new<P: StreamProtocol + 'static>(
-        option: &'static str,
-        address: ListenAddress,
-        connected: impl Fn(usize, Option<SocketAddr>) -> P + Send + Sync + 'static,
-    ) -> ClientListener {
-        let speak = move |bytes, here| Box::new(connected(bytes, here)) as Box<dyn StreamProtocol>;
-        let speak = Arc::new(speak);
-        ClientListener { option, protocol: P::name(), address, speak }
-    }
-
-    /// All that a node's options ask for, in the order in which the node is to announce them. A further protocol has
-    /// its line here. NVMe's controllers are those of the process.
+    /// All that a node's options ask for.
     #[must_use]
-    pub fn all(args: &NodeArgs, controllers: &Arc<Controllers>) -> Vec<ClientListener> {
-        let speak_nbd = |bytes, _| azekura_nbd::Connection::new(bytes);
-        let nbd = |option, address| ClientListener::new(option, address, speak_nbd);
-        let tcp = args.nbd.map(|address| nbd("--nbd", ListenAddress::Tcp(address)));
-        let access = Access::of(args.nbd_socket_mode, args.nbd_socket_group.clone());
-        let unix = args.nbd_socket.clone().map(|path| nbd("--nbd-socket", ListenAddress::Unix(path, access)));
-        let nvme = [("--nvme", args.nvme), ("--nvme-discovery", args.nvme_discovery)];
-        let nvme = nvme.into_iter().filter_map(|(option, address)| {
-            Some(ClientListener::nvme(option, address?, args.nvme?, Arc::clone(controllers)))
-        });
-        tcp.into_iter().chain(unix).chain(args.iscsi.map(ClientListener::iscsi)).chain(nvme).collect()
+    pub fn all(args: &NodeArgs, shared: &Shared) -> Vec<ClientListener> {
+        let listener = |(option, spoken, address)| {
+            let speak = match (spoken, &address) {
+                (Spoken::NbdOverTls, _) => {
+                    let door = shared.secured.clone();
+                    let speak: Speak = Arc::new(move |bytes, _| Client::asked(Box::new(door.connected(bytes))));
+                    speak
+                }
+                (Spoken::Iscsi, ListenAddress::Tcp(address)) => ClientListener::iscsi(*address),
+                (Spoken::Nvme, ListenAddress::Tcp(address)) => {
+                    ClientListener::nvme(args.nvme.unwrap_or(*address), Arc::clone(&shared.controllers))
+                }
+                _ => speaking(|bytes, _| azekura_nbd::Connection::new(bytes)),
+            };
+            ClientListener { option, address, speak }
+        };
+        wanted(args).into_iter().map(listener).collect()
     }
 
-    fn iscsi(address: SocketAddr) -> ClientListener {
+    fn iscsi(address: SocketAddr) -> Speak {
         // One that stands for all addresses of the machine is none that an initiator could be sent to.
         let portal = if address.ip().is_unspecified() { String::new() } else { address.to_string() };
-        let connected = move |stream_bytes_max, _| azekura_iscsi::Connection::new(stream_bytes_max, &portal);
-        ClientListener::new("--iscsi", ListenAddress::Tcp(address), connected)
+        speaking(move |stream_bytes_max, _| azekura_iscsi::Connection::new(stream_bytes_max, &portal))
     }
 
     /// Hosts that ask where volumes are, are sent to `portal`: where that stands for all addresses of the machine, to
     /// the one that they have come to.
-    fn nvme(
-        option: &'static str,
-        address: SocketAddr,
-        portal: SocketAddr,
-        controllers: Arc<Controllers>,
-    ) -> ClientListener {
-        let connected = move |stream_bytes_max, here: Option<SocketAddr>| {
+    fn nvme(portal: SocketAddr, controllers: Arc<Controllers>) -> Speak {
+        speaking(move |stream_bytes_max, here: Option<SocketAddr>| {
             let found = here.map(|here| SocketAddr::new(here.ip(), portal.port()));
             let portal = if portal.ip().is_unspecified() { found } else { Some(portal) };
             azekura_nvme::Connection::new(stream_bytes_max, portal, &controllers)
-        };
-        ClientListener::new(option, ListenAddress::Tcp(address), connected)
+        })
     }
 
-    /// Where clients connect, by a node's options.
+    /// Where clients connect, by a node's options, as the cluster's configuration has it.
     #[must_use]
     pub fn endpoints(args: &NodeArgs) -> Vec<Endpoint> {
-        ClientListener::all(args, &Arc::new(Controllers::new(0))).iter().map(ClientListener::endpoint).collect()
-    }
-
-    /// As the cluster's configuration has it.
-    #[must_use]
-    pub fn endpoint(&self) -> Endpoint {
-        let address = match &self.address {
-            ListenAddress::Tcp(address) => address.to_string(),
-            ListenAddress::Unix(path, _) => format!("{}{}", Endpoint::UNIX_PREFIX, path.display()),
+        let endpoint = |(_, spoken, address): (_, Spoken, _)| {
+            let address = match &address {
+                ListenAddress::Tcp(address) => address.to_string(),
+                ListenAddress::Unix(path, _) => format!("{}{}", Endpoint::UNIX_PREFIX, path.display()),
+            };
+            Endpoint::new(spoken.name(), address)
         };
-        Endpoint::new(self.protocol, address)
+        wanted(args).into_iter().map(endpoint).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use azekura_frontend::Protocol;
     use clap::{Args, Command, FromArgMatches};
 
     #[test]
@@ -195,17 +240,40 @@ mod tests {
         }
     }
 
+    fn uris(options: &[&str]) -> Vec<String> {
+        let command = NodeArgs::augment_args(Command::new("node").no_binary_name(true));
+        let options = ["--data", "d"].iter().chain(options);
+        let args = NodeArgs::from_arg_matches(&command.get_matches_from(options)).unwrap();
+        ClientListener::endpoints(&args).iter().map(|endpoint| endpoint.uri("v").unwrap_or_default()).collect()
+    }
+
     #[test]
     fn options_become_endpoints_that_clients_can_open() {
-        let options = ["--data", "d", "--nbd-socket", "/run/a.nbd", "--nbd", "127.0.0.1:10809"];
-        let command = NodeArgs::augment_args(Command::new("node").no_binary_name(true));
-        let args = NodeArgs::from_arg_matches(&command.get_matches_from(options)).unwrap();
-        let endpoints = ClientListener::endpoints(&args);
-        let shown: Vec<_> = endpoints.iter().map(|endpoint| (endpoint.address.as_str(), endpoint.uri("v"))).collect();
-        let expected = [
-            ("127.0.0.1:10809", Some("nbd://127.0.0.1:10809/v".to_owned())),
-            ("unix:/run/a.nbd", Some("nbd+unix:///v?socket=/run/a.nbd".to_owned())),
-        ];
-        assert_eq!(shown, expected, "the protocol calls itself what the configuration calls it");
+        let unix = "nbd+unix:///v?socket=/run/a.nbd";
+        assert_eq!(
+            uris(&["--nbd-socket", "/run/a.nbd", "--nbd", "127.0.0.1:10809", "--nvme", "10.0.0.1:4420"]),
+            ["nbd://127.0.0.1:10809/v", unix, "nvme+tcp://10.0.0.1:4420/nqn.2026-01.io.azekura:v"]
+        );
+    }
+
+    #[test]
+    fn nbd_is_spoken_over_tls_where_there_is_a_network() {
+        assert_eq!(uris(&["--nbd", "10.0.0.1:10809"]), ["nbds://10.0.0.1:10809/v"]);
+        assert_eq!(uris(&["--nbd", "0.0.0.0:10809"]), ["nbds://0.0.0.0:10809/v"]);
+        assert_eq!(uris(&["--nbd", "[::1]:10809"]), ["nbd://[::1]:10809/v"]);
+        assert_eq!(uris(&["--nbd", "[::1]:10809", "--nbd-transport", "tls"]), ["nbds://[::1]:10809/v"]);
+        assert_eq!(uris(&["--nbd", "10.0.0.1:1", "--nbd-transport", "plain"]), ["nbd://10.0.0.1:1/v"]);
+        assert_eq!(
+            uris(&["--nbd", "10.0.0.1:1", "--nbd-plain", "10.0.0.1:2"]),
+            ["nbds://10.0.0.1:1/v", "nbd://10.0.0.1:2/v"]
+        );
+    }
+
+    #[test]
+    fn protocols_call_themselves_what_the_configuration_calls_them() {
+        let [nbd, iscsi] = [azekura_nbd::Connection::name(), azekura_iscsi::Connection::name()];
+        assert_eq!([nbd, iscsi], [Spoken::Nbd.name(), Spoken::Iscsi.name()]);
+        let [nbds, nvme] = [crate::secured::Secured::name(), azekura_nvme::Connection::name()];
+        assert_eq!([nbds, nvme], [Spoken::NbdOverTls.name(), Spoken::Nvme.name()]);
     }
 }

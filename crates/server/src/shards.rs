@@ -6,16 +6,19 @@ use crate::driver::commands::Command;
 use crate::driver::dataplane::{ClientsListener, DataPlane, Listeners, Membership};
 use crate::driver::messages::{Handle, Handles};
 use crate::driver::stream::Conn;
-use crate::listeners::{ClientListener, ListenAddress};
+use crate::listeners::{ClientListener, ListenAddress, Shared};
+use crate::secured::SecuredDoor;
 use anyhow::{Context, Result, anyhow};
 use azekura_base::Shard;
 use azekura_frontend::ClientLimits;
 use azekura_node::{INBOUND_MAX, UNGREETED_MAX};
+use azekura_nvme::Controllers;
 use azekura_reactor::{Options, Reactor};
+use azekura_transport::https::StreamTls;
 use std::io;
 use std::num::NonZeroU8;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc as std_mpsc;
+use std::sync::{Arc, mpsc as std_mpsc};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
@@ -37,19 +40,22 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// Starts the threads, which open their sockets at once and wait for [`Shards::begin`].
+    /// Starts the threads, which open their sockets at once and wait for [`Shards::begin`]. `tls`: what clients are
+    /// shown that speak TLS.
     ///
     /// # Errors
     /// When there is no thread, no event loop or no socket to be had.
-    pub async fn start(args: &NodeArgs, clients: ClientLimits) -> Result<Shards> {
+    pub async fn start(args: &NodeArgs, clients: ClientLimits, tls: StreamTls) -> Result<Shards> {
         let share = Share::of(clients, args.shard_count());
+        let controllers = Arc::new(Controllers::new(crate::random::bits() as u64));
+        let shared = Shared { controllers, secured: SecuredDoor::new(tls) };
         let (end, ends) = mpsc::unbounded_channel();
         let (mut begin, mut opening) = (Vec::new(), Vec::new());
         for shard in (0..args.shard_count().get()).map(Shard) {
             let (sender, membership) = std_mpsc::channel();
             let (opened_sender, opened) = oneshot::channel();
-            let (args, share) = (args.clone(), share.clone());
-            let work = move || run(shard, &args, share, opened_sender, &membership);
+            let (args, share, shared) = (args.clone(), share.clone(), shared.clone());
+            let work = move || run(shard, &args, share, &shared, opened_sender, &membership);
             spawn(shard, end.clone(), work)?;
             begin.push(sender);
             opening.push(opened);
@@ -123,10 +129,11 @@ fn run(
     shard: Shard,
     args: &NodeArgs,
     share: Share,
+    shared: &Shared,
     opened: oneshot::Sender<Result<Handle>>,
     membership: &std_mpsc::Receiver<Membership>,
 ) -> io::Result<()> {
-    let (reactor, listeners) = match open_sockets(shard, args, &share) {
+    let (reactor, listeners) = match open_sockets(shard, args, &share, shared) {
         Ok(sockets) => sockets,
         Err(error) => {
             let _ = opened.send(Err(error));
@@ -136,13 +143,13 @@ fn run(
     let (sender, commands) = std_mpsc::channel();
     let _ = opened.send(Ok(Handle::new(sender, reactor.waker())));
     let Ok(membership) = membership.recv() else { return Ok(()) };
-    share.controllers.set_cluster(membership.identity.cluster);
+    shared.controllers.set_cluster(membership.identity.cluster);
     DataPlane::new(reactor, commands, listeners, share, membership).run()
 }
 
 /// The first shard accepts other nodes for all, and the clients of this machine. Clients that come over the network are
 /// dealt out by the kernel.
-fn open_sockets(shard: Shard, args: &NodeArgs, share: &Share) -> Result<(Reactor<Conn>, Listeners)> {
+fn open_sockets(shard: Shard, args: &NodeArgs, share: &Share, shared: &Shared) -> Result<(Reactor<Conn>, Listeners)> {
     // Clients and nodes have limits of their own, and so there is a place for every node, and for every dial of this
     // one.
     let connections_max = share.limits.connections_max + 2 * (INBOUND_MAX + UNGREETED_MAX) + CLOSING_MAX;
@@ -155,7 +162,7 @@ fn open_sockets(shard: Shard, args: &NodeArgs, share: &Share) -> Result<(Reactor
         let peers = reactor.listen_tcp(args.listen).with_context(|| in_use("--listen", &args.listen.to_string()))?;
         listeners.peers.push(peers);
     }
-    for ClientListener { option, address, speak, .. } in ClientListener::all(args, &share.controllers) {
+    for ClientListener { option, address, speak } in ClientListener::all(args, shared) {
         let is_local = matches!(address, ListenAddress::Unix(..));
         if is_local && !is_first {
             continue;

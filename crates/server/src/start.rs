@@ -64,9 +64,9 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     };
     let args = NodeArgs { shards: Some(shards(&args, &folder)?), ..args };
     let clients = client_limits(&args, descriptors)?;
-    let mut data_plane = Shards::start(&args, clients).await?;
-    let shards = data_plane.handles();
     let doors = doors(&args, &folder).await?;
+    let mut data_plane = Shards::start(&args, clients, doors.streams()).await?;
+    let shards = data_plane.handles();
     let mut stop = Signals::new()?;
 
     let client = tokio::select! {

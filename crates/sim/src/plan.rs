@@ -257,6 +257,8 @@ pub struct Plan {
     /// Some writes that gateways send arrive once more, seconds later: behind what other shards of the same process
     /// have sent meanwhile.
     pub writes_linger: bool,
+    /// The clients' volume gets limits, other ones and none, while they use it.
+    pub limits_change: bool,
     /// Devices hang and crawl.
     pub devices_hang: bool,
     /// The logs of new devices are initialised while they are in use, and data may have to wait for that.
@@ -275,6 +277,9 @@ pub struct Plan {
     /// Print every step.
     pub trace: bool,
 }
+
+/// How many seeds, in percent, change the limits of the clients' volume.
+const LIMITS_PERCENT: u64 = 10;
 
 impl Plan {
     /// The plan that `seed` draws for a mode.
@@ -328,6 +333,7 @@ impl Plan {
             goes_back: false,
             io_timeout: draw_io_timeout(mode, seed),
             writes_linger: false,
+            limits_change: Random::new(seed ^ 0x6c69_6d74).chance(LIMITS_PERCENT),
             new_logs: Random::new(seed ^ 0x6e65_776c).chance(NEW_LOGS_PERCENT),
             devices_hang: matches!(mode, Mode::Hangs | Mode::Stalls | Mode::Devices | Mode::All),
             narrow: (mode == Mode::Slow).then(|| draw_bandwidth(&mut Random::new(seed ^ 0x6e61_7272))),

@@ -454,6 +454,14 @@ fn writes_that_each_site_has_are_never_lost() {
     }
 }
 
+/// A leaf that can't be read was given up, and the group was still mending its chunk when copies were compared.
+#[test]
+fn a_chunk_may_be_mended_while_copies_are_compared() {
+    let seed = 934_228_944;
+    let plan = Plan { registered_starts: true, ..Plan::draw(Mode::Flips, seed) }.with_shards(Shards::draw(seed));
+    must_hold(seed, &plan);
+}
+
 /// The panic names the seed.
 #[test]
 fn seeds_that_nobody_knows_lose_nothing() {

@@ -165,3 +165,13 @@ fn seeds_that_found_something() {
     let result = run(seed, &Plan { registered_starts: true, devices_fail: true, ..plan });
     result.unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
 }
+
+#[test]
+fn limits_that_change_keep_no_request_for_ever() {
+    let mut total = Report::default();
+    for (mode, seed) in [(Mode::Calm, 1), (Mode::Crash, 2), (Mode::Partitions, 3), (Mode::Attachments, 4)] {
+        let plan = Plan { limits_change: true, ..Plan::draw(mode, seed).with_shards(up_to(3)) };
+        total.add(&run(seed, &plan).unwrap_or_else(|violation| panic!("mode {mode:?}, seed {seed}: {violation}")));
+    }
+    assert!(faults(&total, "limits changed") > 20, "{total}");
+}

@@ -1,7 +1,7 @@
 //! A connection's bytes, with keys or without.
 
 use crate::ChannelError;
-use crate::tls::Tls;
+use crate::tls::{Terms, Tls};
 use azekura_base::{Inbox, Outbox, PeerKey};
 use rustls::{ClientConfig, ServerConfig};
 use std::sync::Arc;
@@ -37,8 +37,8 @@ impl Channel {
         Ok(Channel(Some(Box::new(Tls::client(config)?))))
     }
 
-    pub(crate) fn server(config: Arc<ServerConfig>) -> Result<Channel, ChannelError> {
-        Ok(Channel(Some(Box::new(Tls::server(config)?))))
+    pub(crate) fn server(config: Arc<ServerConfig>, terms: Terms) -> Result<Channel, ChannelError> {
+        Ok(Channel(Some(Box::new(Tls::server(config, terms)?))))
     }
 
     /// A channel that has no keys.
@@ -85,11 +85,37 @@ impl Channel {
         self.0.as_mut().map_or(Ok(()), |tls| tls.seal(own, SEALED_AHEAD_MAX.saturating_sub(sending)))
     }
 
+    /// Encrypts all that waits in `own`: for a protocol in which nothing is urgent.
+    ///
+    /// # Errors
+    /// As [`Channel::open`].
+    pub fn seal_all(&mut self, own: &mut Outbox) -> Result<(), ChannelError> {
+        self.0.as_mut().map_or(Ok(()), |tls| tls.seal(own, usize::MAX))
+    }
+
+    /// What waits in `own` is sent as it is, before anything of TLS: where a protocol goes over to TLS in its midst.
+    pub fn send_first(&mut self, own: &mut Outbox) {
+        if let Some(tls) = &mut self.0 {
+            tls.send_first(own);
+        }
+    }
+
     /// The peer is welcome: its bytes may have more room than [`HANDSHAKE_BYTES_MAX`](crate::HANDSHAKE_BYTES_MAX).
     pub fn expect_much(&mut self) {
+        self.expect(usize::MAX);
+    }
+
+    /// The same, with so many bytes of room, or those of a handshake where that is more.
+    pub fn expect(&mut self, bytes: usize) {
         if let Some(tls) = &mut self.0 {
-            tls.expect_much();
+            tls.expect(bytes);
         }
+    }
+
+    /// The handshake has ended: what [`Channel::peer`] says is all that there will be. A plain one has none.
+    #[must_use]
+    pub fn stands(&self) -> bool {
+        self.0.as_ref().is_none_or(|tls| tls.stands())
     }
 
     /// Says to the peer that nothing more follows what was sealed.

@@ -1,5 +1,7 @@
 //! A node's key, and what two nodes agree on before they talk.
 
+use crate::https::POINT_BYTES;
+use crate::tls::Terms;
 use crate::verifier::{KeyVerifier, name_of};
 use crate::{Channel, ChannelError, PROTOCOL};
 use azekura_base::{Inbox, PeerKey};
@@ -48,6 +50,21 @@ impl NodeKey {
     #[must_use]
     pub fn to_pkcs8(&self) -> Vec<u8> {
         self.0.serialize_der()
+    }
+
+    /// The key as PKCS#8 in PEM: a secret.
+    #[must_use]
+    pub fn to_pem(&self) -> String {
+        self.0.serialize_pem()
+    }
+
+    /// The public half, for a certificate.
+    ///
+    /// # Errors
+    /// Never, but for a fault in a library.
+    pub fn point(&self) -> Result<[u8; POINT_BYTES], ChannelError> {
+        let none = || ChannelError::Key("the public key is not an uncompressed point".to_owned());
+        self.0.der_bytes().try_into().map_err(|_| none())
     }
 
     /// The library's.
@@ -151,7 +168,7 @@ impl Credentials {
     /// # Errors
     /// When the system has no randomness to give.
     pub fn accept(&self) -> Result<Channel, ChannelError> {
-        Channel::server(Arc::clone(&self.server))
+        Channel::server(Arc::clone(&self.server), Terms::Node)
     }
 }
 

@@ -25,6 +25,15 @@ const RECORD_OVERHEAD: usize = 5 + 1 + 16;
 /// [`Tls::open`] stops after so many bytes, so that the protocol's inbox has room for what follows.
 const OPENED_MAX: usize = 64 << 10;
 
+/// What the other end has to do beside TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Terms {
+    /// Say that it speaks what nodes speak, and prove a key.
+    Node,
+    /// Nothing. A key that it proves is told.
+    Anybody,
+}
+
 /// Which end it is.
 enum End {
     Client(UnbufferedClientConnection),
@@ -49,7 +58,15 @@ pub(crate) struct Tls {
     pub(crate) outbox: Outbox,
     opened: Decrypted,
     waiting: Waiting,
+    terms: Terms,
+    /// The handshake has ended.
+    stands: bool,
     peer: Option<PeerKey>,
+    /// Bytes of the inbox that had come before TLS began.
+    before: u64,
+    /// What is at the front of the inbox is a whole record, which rustls remembers by its place: the beginning of a
+    /// message whose rest is still to come. rustls must not be asked while these bytes can't be shown to it.
+    remembered: bool,
     /// The first call of the client has begun the handshake.
     begun: bool,
     ended: bool,
@@ -58,7 +75,11 @@ pub(crate) struct Tls {
 
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls").field("peer", &self.peer).field("ended", &self.ended).finish_non_exhaustive()
+        f.debug_struct("Tls")
+            .field("stands", &self.stands)
+            .field("peer", &self.peer)
+            .field("ended", &self.ended)
+            .finish_non_exhaustive()
     }
 }
 
@@ -152,14 +173,14 @@ impl Tls {
     pub(crate) fn client(config: Arc<ClientConfig>) -> Result<Tls, ChannelError> {
         // rustls wants a name, which nobody looks at: who is meant is known by the key.
         let name = ServerName::from(Ipv4Addr::LOCALHOST);
-        Ok(Tls::new(End::Client(UnbufferedClientConnection::new(config, name)?)))
+        Ok(Tls::new(End::Client(UnbufferedClientConnection::new(config, name)?), Terms::Node))
     }
 
-    pub(crate) fn server(config: Arc<ServerConfig>) -> Result<Tls, ChannelError> {
-        Ok(Tls::new(End::Server(UnbufferedServerConnection::new(config)?)))
+    pub(crate) fn server(config: Arc<ServerConfig>, terms: Terms) -> Result<Tls, ChannelError> {
+        Ok(Tls::new(End::Server(UnbufferedServerConnection::new(config)?), terms))
     }
 
-    fn new(end: End) -> Tls {
+    fn new(end: End, terms: Terms) -> Tls {
         let mut inbox = Inbox::new();
         inbox.limit_stream(HANDSHAKE_BYTES_MAX);
         Tls {
@@ -168,7 +189,11 @@ impl Tls {
             outbox: Outbox::new(),
             opened: Decrypted::default(),
             waiting: Waiting::default(),
+            terms,
+            stands: false,
             peer: None,
+            before: 0,
+            remembered: false,
             begun: false,
             ended: false,
             failed: None,
@@ -180,6 +205,10 @@ impl Tls {
         let room = (Inbox::PEEK_MAX.saturating_sub(own.available().len())).min(OPENED_MAX);
         let mut fed = self.opened.feed(own, room);
         while fed < room {
+            // While a receive is under way nothing has come.
+            if self.inbox.is_filling() {
+                return Ok(Opened::All);
+            }
             self.advance(Job::Nothing, 1)?;
             if self.opened.0.is_empty() {
                 return Ok(if self.ended { Opened::Ended } else { Opened::All });
@@ -192,14 +221,22 @@ impl Tls {
     /// What has come already is taken from `own`.
     pub(crate) fn begin_with(&mut self, own: &mut Inbox) {
         std::mem::swap(&mut self.inbox, own);
+        self.before = self.inbox.received_bytes() - self.inbox.available().len() as u64;
         self.inbox.limit_stream(HANDSHAKE_BYTES_MAX);
+    }
+
+    /// What waits in `own` goes first, as it is.
+    pub(crate) fn send_first(&mut self, own: &mut Outbox) {
+        let mut pieces = Vec::new();
+        own.take(&mut pieces, usize::MAX, usize::MAX);
+        pieces.into_iter().for_each(|piece| self.outbox.put_payload(piece));
     }
 
     pub(crate) fn seal(&mut self, own: &mut Outbox, most: usize) -> Result<(), ChannelError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        if !self.begun || self.peer.is_some() && own.len() + self.waiting.len() > 0 {
+        if !self.begun || self.stands && own.len() + self.waiting.len() > 0 {
             self.advance(Job::Seal(own, most), usize::MAX)?;
         }
         Ok(())
@@ -209,12 +246,16 @@ impl Tls {
         self.advance(Job::Close, usize::MAX)
     }
 
-    pub(crate) fn expect_much(&mut self) {
-        self.inbox.limit_stream(usize::MAX);
+    pub(crate) fn expect(&mut self, bytes: usize) {
+        self.inbox.limit_stream(bytes.max(HANDSHAKE_BYTES_MAX));
     }
 
     pub(crate) fn has_ended(&self) -> bool {
         self.ended
+    }
+
+    pub(crate) fn stands(&self) -> bool {
+        self.stands
     }
 
     pub(crate) fn peer(&self) -> Option<PeerKey> {
@@ -231,7 +272,12 @@ impl Tls {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let outcome = self.work(job, opened_max).and_then(|()| self.look());
+        if self.remembered && self.inbox.is_filling() {
+            // In a handshake, whose other half will come.
+            return Ok(());
+        }
+        let worked = self.work(job, opened_max).and_then(|waits| self.look().map(|()| waits));
+        let outcome = worked.and_then(|waits| self.look_for_half(waits));
         if let Err(error) = &outcome {
             self.failed = Some(error.clone());
             self.tell();
@@ -239,7 +285,8 @@ impl Tls {
         outcome
     }
 
-    fn work(&mut self, job: Job<'_>, opened_max: usize) -> Result<(), ChannelError> {
+    /// True: until it needs more bytes.
+    fn work(&mut self, job: Job<'_>, opened_max: usize) -> Result<bool, ChannelError> {
         let Tls { end, inbox, outbox, opened, waiting, ended, .. } = self;
         let mut parts = Parts { outbox, opened, waiting, ended, job, opened_max };
         loop {
@@ -251,27 +298,46 @@ impl Tls {
             inbox.consume(discard);
             match step? {
                 Step::Again if parts.opened.0.len() < parts.opened_max => {}
-                Step::Again | Step::Wait => return Ok(()),
+                Step::Again => return Ok(false),
+                Step::Wait => return Ok(true),
             }
         }
     }
 
+    /// Whether half of a message has come. Who says half after the handshake is cut off: nobody has to, and what is to
+    /// be sealed for him could not be while the other half is received.
+    fn look_for_half(&mut self, waits: bool) -> Result<(), ChannelError> {
+        if !self.inbox.is_filling() {
+            self.remembered = waits && !self.ended && begins_with_record(self.inbox.available());
+        }
+        if self.stands && self.remembered {
+            return Err(ChannelError::Tls("half of a message, after the handshake".to_owned()));
+        }
+        Ok(())
+    }
+
     /// Whether the handshake has ended, and how.
     fn look(&mut self) -> Result<(), ChannelError> {
-        if self.peer.is_some() {
+        if self.stands {
             return Ok(());
         }
         let state = self.end.state();
         if state.is_handshaking() {
-            let received = self.inbox.received_bytes();
+            let received = self.inbox.received_bytes() - self.before;
             return if received >= HANDSHAKE_BYTES_MAX as u64 { Err(ChannelError::TooLong) } else { Ok(()) };
         }
-        if state.alpn_protocol() != Some(PROTOCOL) {
-            return Err(ChannelError::Protocol);
-        }
         let certificate = state.peer_certificates().and_then(|chain| chain.first());
-        let certificate = certificate.ok_or_else(|| ChannelError::Tls("there is no certificate".to_owned()))?;
-        self.peer = Some(peer_key(certificate)?);
+        self.peer = certificate.map(peer_key).transpose()?;
+        if self.terms == Terms::Node {
+            if state.alpn_protocol() != Some(PROTOCOL) {
+                self.peer = None;
+                return Err(ChannelError::Protocol);
+            }
+            if self.peer.is_none() {
+                return Err(ChannelError::Tls("there is no certificate".to_owned()));
+            }
+        }
+        self.stands = true;
         Ok(())
     }
 
@@ -363,6 +429,12 @@ impl Parts<'_> {
         self.job = Job::Nothing;
         Ok(Step::Wait)
     }
+}
+
+/// A whole record is at the front (RFC 8446, 5.1): type, version, length.
+fn begins_with_record(bytes: &[u8]) -> bool {
+    let Some([_, _, _, high, low]) = bytes.first_chunk() else { return false };
+    bytes.len() >= 5 + usize::from(u16::from_be_bytes([*high, *low]))
 }
 
 fn encrypt<Data>(traffic: &mut WriteTraffic<'_, Data>, bytes: &[u8], outbox: &mut Outbox) -> Result<(), ChannelError> {

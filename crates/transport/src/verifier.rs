@@ -3,7 +3,7 @@
 use aws_lc_rs::digest::{SHA256, digest};
 use azekura_base::PeerKey;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -113,7 +113,8 @@ impl ClientCertVerifier for KeyVerifier {
     }
 }
 
-/// The same for clients of the API: whoever shows a key proves it, of any kind, and nobody has to show one.
+/// The same for clients: whoever shows a key proves it, of any kind and also over TLS 1.2 (RFC 5246, 7.4.8), and nobody
+/// has to show one.
 #[derive(Debug)]
 pub(crate) struct AnyKey(pub(crate) KeyVerifier);
 
@@ -141,7 +142,7 @@ impl ClientCertVerifier for AnyKey {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        ClientCertVerifier::verify_tls12_signature(&self.0, message, certificate, signed)
+        verify_tls12_signature(message, certificate, signed, &self.0.0)
     }
 
     fn verify_tls13_signature(

@@ -2,7 +2,7 @@
 
 use azekura_api::endpoint::AuditShow;
 use azekura_api::{AUDIT_PAGE, AuditEntry, AuditQuery, AuditView, Endpoint, ErrorCode};
-use azekura_meta::cluster::{Audited, Deed};
+use azekura_meta::cluster::{AuditPage, Audited, Deed};
 use azekura_meta::time::{unix_seconds, unix_time};
 use azekura_model::{AuditProof, AuditRecord, Unknown, audit_time};
 use serde_json::{Map, Value};
@@ -130,19 +130,22 @@ pub(super) async fn show(Call { api, query, .. }: Call<AuditShow>) -> Answer<Aud
     let wanted = |found: &Audited| {
         who.as_ref().is_none_or(|who| found.record.who == *who || found.record.grant.as_ref() == Some(who))
     };
-    let mut records = Vec::new();
+    let (mut records, mut unreadable) = (Vec::new(), Vec::new());
     loop {
-        let (page, next) = api.meta.audit(&from, AUDIT_PAGE).await?;
+        let AuditPage { records: page, unreadable: more, next } = api.meta.audit(&from, AUDIT_PAGE).await?;
+        unreadable.extend(more);
         for found in page.into_iter().filter(wanted) {
             if records.len() == limit {
-                return Ok(AuditView { records, next: Some(from) }.into());
+                // The others come with the next page.
+                unreadable.retain(|name| *name < from);
+                return Ok(AuditView { records, unreadable, next: Some(from) }.into());
             }
             from.clone_from(&found.name);
             records.push(entry(found));
         }
         match next {
             Some(next) => from = next,
-            None => return Ok(AuditView { records, next: None }.into()),
+            None => return Ok(AuditView { records, unreadable, next: None }.into()),
         }
     }
 }

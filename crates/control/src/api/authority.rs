@@ -35,17 +35,22 @@ pub(super) async fn show(Call { api, .. }: Call<AuthorityShow>) -> Answer<Author
     Ok(view(newest_authority(&model).ok_or_else(not_yet)?)?.into())
 }
 
-pub(super) async fn replace(Call { api, caller, .. }: Call<AuthorityReplace>) -> Answer<AuthorityReplace> {
-    let by = caller.map(|caller| caller.name).unwrap_or_default();
-    let made = api.authorities.replace(&by).await.map_err(|error| match error {
+/// Why nothing is signed.
+pub(super) fn not_signed(error: Replaced) -> ApiError {
+    match error {
         Replaced::NotYet => not_yet(),
         Replaced::NoKey => {
             let hint = "ask another node, or this one when it has the key";
-            let message = "this node does not have the authority's key, which has to vouch for the next one";
+            let message = "this node does not have the authority's key, by which this would have to be signed";
             ApiError::new(ErrorCode::Unavailable, message, Some(hint.to_owned()))
         }
         Replaced::Failed(reason) => ApiError::new(ErrorCode::Internal, reason, None),
-    })?;
+    }
+}
+
+pub(super) async fn replace(Call { api, caller, .. }: Call<AuthorityReplace>) -> Answer<AuthorityReplace> {
+    let by = caller.map(|caller| caller.name).unwrap_or_default();
+    let made = api.authorities.replace(&by).await.map_err(not_signed)?;
     Ok(view(&made)?.into())
 }
 

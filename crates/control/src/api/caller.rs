@@ -61,12 +61,20 @@ pub(super) struct Caller {
     pub(super) proof: AuditProof,
     /// His grant, if he has one.
     pub(super) grant: Option<GrantId>,
+    /// It is about some volumes, and so for their clients alone.
+    pub(super) for_clients: bool,
     pub(super) door: Door,
 }
 
 impl Caller {
     /// Refuses what he may not.
     fn check(&self, needs: Needs) -> Result<(), ApiError> {
+        if self.for_clients && !matches!(needs, Needs::Nothing | Needs::Grant) {
+            let message =
+                format!("the key of {} is for some volumes, and so for their clients: not for the API", self.name);
+            let hint = "for the API there are tokens, and keys without --volume (azekura key add)";
+            return Err(ApiError::new(ErrorCode::Forbidden, message, Some(hint.to_owned())));
+        }
         if self.role.may(needs) {
             return Ok(());
         }
@@ -78,7 +86,7 @@ impl Caller {
 
 /// What is said to whoever proves nothing, or something wrong: always the same.
 pub(super) fn unauthorized() -> ApiError {
-    let hint = "log in with a token ('azekura login --help') over https://, or ask on the node's machine through its \
+    let hint = "log in with a token ('azekura login --help') over https://, show a certificate whose key has a grant, or ask on the node's machine through its \
                 own socket (--api unix:DIR/api.sock, DIR being its --data)";
     ApiError::new(ErrorCode::Unauthorized, "the API of this cluster asks for a grant", Some(hint.to_owned()))
 }
@@ -115,17 +123,19 @@ struct Known {
     role: Role,
     proof: AuditProof,
     grant: Option<GrantId>,
+    for_clients: bool,
 }
 
 impl Known {
     /// The owner of a grant.
     fn by(id: GrantId, grant: &GrantRecord, proof: AuditProof) -> Known {
-        Known { name: grant.name.clone(), role: grant.role, proof, grant: Some(id) }
+        let (name, for_clients) = (grant.name.clone(), grant.volumes.is_some());
+        Known { name, role: grant.role, proof, grant: Some(id), for_clients }
     }
 
     /// Somebody without a grant.
     fn without(name: &str, role: Role, proof: AuditProof) -> Known {
-        Known { name: name.to_owned(), role, proof, grant: None }
+        Known { name: name.to_owned(), role, proof, grant: None, for_clients: false }
     }
 }
 
@@ -171,7 +181,10 @@ impl Gate {
 async fn find(parts: &Parts, gate: &Gate, model: &Model) -> Result<Option<Caller>, ApiError> {
     // Whoever has come through no door that is known has not come at all.
     let ConnectInfo(door) = *parts.extensions.get::<ConnectInfo<Door>>().ok_or_else(unauthorized)?;
-    let caller = |Known { name, role, proof, grant }| Some(Caller { name, role, proof, grant, door });
+    let caller = |known: Known| {
+        let Known { name, role, proof, grant, for_clients } = known;
+        Some(Caller { name, role, proof, grant, for_clients, door })
+    };
     let Door::Port(arrival) = door else {
         return Ok(caller(Known::without("the node's user", Role::Admin, AuditProof::Local)));
     };
@@ -256,6 +269,7 @@ mod tests {
             hash: crate::proofs::hash_of(&token.secret),
             role: Role::User,
             project: azekura_model::DEFAULT_PROJECT.to_owned(),
+            volumes: None,
             until: None,
             created: String::new(),
             by: String::new(),

@@ -59,6 +59,7 @@ impl From<MetaError> for ApiError {
             | E::InvalidClass { .. }
             | E::InvalidSetting { .. }
             | E::InvalidProtection { .. }
+            | E::InvalidLimits { .. }
             | E::InvalidGrant { .. }
             | E::NotEncrypted { .. }
             | E::NotReserved { .. }

@@ -3,6 +3,7 @@
 //! The two are apart on purpose: how the configuration is kept and what clients were promised change at different times
 //! (docs/decisions/0025-api-crate.md).
 
+use azekura_base::IoLimits;
 use azekura_model as model;
 
 /// Something of the configuration that the API shows.
@@ -90,6 +91,24 @@ impl Shown for model::ProtectionRecord {
             keep_seconds: *keep_seconds,
             then: then.iter().map(step).collect(),
         }
+    }
+}
+
+impl Shown for IoLimits {
+    type View = azekura_api::IoLimits;
+
+    fn shown(&self) -> azekura_api::IoLimits {
+        let IoLimits { iops, bytes_per_second, burst_seconds } = *self;
+        azekura_api::IoLimits { iops, bytes_per_second, burst_seconds }
+    }
+}
+
+impl Meant for azekura_api::IoLimits {
+    type Record = IoLimits;
+
+    fn meant(self) -> IoLimits {
+        let azekura_api::IoLimits { iops, bytes_per_second, burst_seconds } = self;
+        IoLimits { iops, bytes_per_second, burst_seconds }
     }
 }
 

@@ -1,6 +1,7 @@
 //! How the whole cluster is, and what is wrong with it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 use azekura_api::endpoint::Status;
 use azekura_api::{
@@ -9,7 +10,7 @@ use azekura_api::{
 };
 use azekura_base::{DeviceId, PgId};
 use azekura_model::transitions::volumes::{promised_bytes, usable_capacity_bytes};
-use azekura_model::{GroupRecord, Model, VolumeRecord, named};
+use azekura_model::{Endpoint, GroupRecord, Model, VolumeRecord, named};
 
 use super::call::{Answer, Call};
 use super::known::{Known, Wanted, known};
@@ -198,7 +199,24 @@ fn notes(
              'azekura volume show {name}'"
         ));
     }
+    notes.extend(clear_note(model));
     notes
+}
+
+/// Where volumes are served on a network to whoever comes, unencrypted.
+fn clear_note(model: &Model) -> Option<String> {
+    let is_open = |endpoint: &&Endpoint| {
+        let address = endpoint.address.parse::<SocketAddr>();
+        endpoint.protocol == Endpoint::NBD && address.is_ok_and(|address| !address.ip().is_loopback())
+    };
+    let doors = model.nodes.values().filter(|node| !node.removed).flat_map(|node| {
+        node.endpoints.iter().filter(is_open).map(|endpoint| format!("{} ({})", node.name, endpoint.address))
+    });
+    let doors: Vec<String> = doors.collect();
+    (!doors.is_empty()).then(|| {
+        let names = named(doors.iter().map(String::as_str));
+        format!("NBD is served without TLS on a network, to whoever reaches it: {names}; see docs/security.md")
+    })
 }
 
 /// Which groups of classes that no volume uses are not healthy: nobody misses them.

@@ -49,6 +49,7 @@ pub(super) fn volume(keys: &DataKeys, model: &Model, volume: &VolumeRecord) -> V
         source: volume.source.clone(),
         snapshots: model.snapshots_of(volume.id).count(),
         protection: volume.protection.as_ref().map(Shown::shown),
+        limits: volume.limits.as_ref().map(Shown::shown),
         endpoints: endpoints_of(model, &volume.name),
         scrubbed: scrub::last(groups.filter_map(|pg| model.groups.get(pg)).map(|group| &group.record)),
     }

@@ -1,7 +1,7 @@
 //! Volumes: list, show, create, resize, delete.
 
 use azekura_api::endpoint::{
-    VolumeAttach, VolumeCreate, VolumeDelete, VolumeDetach, VolumeList, VolumeResize, VolumeShow,
+    VolumeAttach, VolumeCreate, VolumeDelete, VolumeDetach, VolumeLimit, VolumeList, VolumeResize, VolumeShow,
 };
 use azekura_api::{AttachVolume, CreateVolume, DeleteVolume, DetachVolume, NoContent, ResizeVolume, ResizedView};
 use azekura_model::transitions::volumes::VolumeDeletion;
@@ -29,10 +29,11 @@ pub(super) async fn show(Call { api, names: [name], .. }: Call<VolumeShow>) -> A
 }
 
 pub(super) async fn create(Call { api, body, .. }: Call<VolumeCreate>) -> Answer<VolumeCreate> {
-    let CreateVolume { name, size_bytes, class, copies, ack_rule, shared, encrypt } = body;
+    let CreateVolume { name, size_bytes, class, copies, ack_rule, shared, encrypt, limits } = body;
     let access = if shared { VolumeAccess::Shared } else { VolumeAccess::Exclusive };
     let ack_rule = ack_rule.map(Meant::meant);
-    let request = VolumeRequest { name, size_bytes, class, copies, ack_rule, access, encrypt };
+    let limits = limits.map(Meant::meant).filter(|limits| !limits.is_none());
+    let request = VolumeRequest { name, size_bytes, class, copies, ack_rule, access, encrypt, limits };
     let made = create_volume(&api.meta, &api.keys, &request).await?;
     // The answer tells the class's copies: the model must know the class.
     let model = api.meta.model_of_volumes().await?;
@@ -51,6 +52,13 @@ pub(super) async fn resize(Call { api, names: [name], body, .. }: Call<VolumeRes
     }
     let grown = api.meta.resize_volume(&name, size_bytes).await?;
     Ok(ResizedView { volume: views::volume(&api.keys, &api.meta.model(), &grown), kept: None }.into())
+}
+
+pub(super) async fn limit(Call { api, names: [name], body, .. }: Call<VolumeLimit>) -> Answer<VolumeLimit> {
+    let limits = body.meant();
+    limits.check().map_err(|reason| MetaError::InvalidLimits { reason })?;
+    let limited = api.meta.limit_volume(&name, Some(limits).filter(|limits| !limits.is_none()).as_ref()).await?;
+    Ok(views::volume(&api.keys, &*api.meta.model_of_volumes().await?, &limited).into())
 }
 
 pub(super) async fn attach(Call { api, names: [name], body, .. }: Call<VolumeAttach>) -> Answer<VolumeAttach> {

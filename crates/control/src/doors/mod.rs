@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use axum::Router;
-use azekura_transport::https::Https;
+use azekura_transport::https::{Https, StreamTls};
 use azekura_transport::{ChannelError, NodeKey};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::task::JoinHandle;
@@ -86,6 +86,12 @@ impl Doors {
     #[must_use]
     pub fn key(&self) -> &NodeKey {
         &self.key
+    }
+
+    /// What this node shows to clients of volumes that speak TLS: the certificate of the API, whenever that changes.
+    #[must_use]
+    pub fn streams(&self) -> StreamTls {
+        self.https.streams()
     }
 
     /// Serves at each of them.

@@ -27,7 +27,7 @@ pub(crate) struct Controller {
 }
 
 /// What it can.
-const OFFERED: [Can; 14] = [
+const OFFERED: [Can; 15] = [
     Can::CreateDeleteVolume,
     Can::PublishUnpublishVolume,
     Can::ListVolumes,
@@ -36,6 +36,7 @@ const OFFERED: [Can; 14] = [
     Can::ListSnapshots,
     Can::CloneVolume,
     Can::ExpandVolume,
+    Can::ModifyVolume,
     Can::ListVolumesPublishedNodes,
     Can::GetVolume,
     Can::SingleNodeMultiWriter,

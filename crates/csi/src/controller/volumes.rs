@@ -1,8 +1,10 @@
 //! Making, deleting, growing and listing volumes.
 
-use azekura_api::endpoint::{SnapshotDelete, VolumeClone, VolumeCreate, VolumeDelete, VolumeResize, VolumeSnapshots};
+use azekura_api::endpoint::{
+    SnapshotDelete, VolumeClone, VolumeCreate, VolumeDelete, VolumeLimit, VolumeResize, VolumeSnapshots,
+};
 use azekura_api::{
-    CloneVolume, CreateVolume, DeleteVolume, ErrorCode, NoQuery, ResizeVolume, SnapshotOrigin, VolumeView,
+    CloneVolume, CreateVolume, DeleteVolume, ErrorCode, IoLimits, NoQuery, ResizeVolume, SnapshotOrigin, VolumeView,
 };
 use azekura_client::ClientError;
 use tonic::Status;
@@ -20,26 +22,33 @@ use crate::proto::{
     list_volumes_response, validate_volume_capabilities_response,
 };
 use crate::sizes::{Range, signed};
-use crate::{Outcome, names, pages};
+use crate::{Outcome, attributes, names, pages};
 
 impl Controller {
     pub(super) fn create_volume(&self, request: CreateVolumeRequest) -> Outcome<CreateVolumeResponse> {
         let wish = Wish::read(&request)?;
         let _alone = self.locks.take([wish.name.as_str()])?;
-        let made = match self.cluster.volume(&wish.name)? {
+        let mut made = match self.cluster.volume(&wish.name)? {
             Some(found) => found,
             None => self.make(&wish)?,
         };
         wish.compare(&made)?;
+        let limits = wish.parameters.limits;
+        // What is made from another volume has that one's limits at first.
+        if wish.source.is_some() && limits != IoLimits::default() && made.limits != Some(limits) {
+            made = self.limit(&wish.name, &limits)?;
+        }
         Ok(CreateVolumeResponse { volume: Some(shown::volume(&made, wish.source.as_ref())) })
     }
 
     fn make(&self, wish: &Wish) -> Outcome<VolumeView> {
         let (doing, answer) = match &wish.source {
             None => {
-                let Parameters { class, copies, ack_rule, encrypt } = wish.parameters.clone();
+                let Parameters { class, copies, ack_rule, encrypt, limits } = wish.parameters.clone();
+                let limits = (limits != IoLimits::default()).then_some(limits);
                 let (name, size_bytes) = (wish.name.clone(), wish.sizes.choose(None)?);
-                let body = CreateVolume { name, size_bytes, class, copies, ack_rule, shared: wish.shared, encrypt };
+                let shared = wish.shared;
+                let body = CreateVolume { name, size_bytes, class, copies, ack_rule, shared, encrypt, limits };
                 (format!("making volume '{}'", wish.name), self.cluster.send::<VolumeCreate>([], &body)?)
             }
             Some(source) => {
@@ -192,22 +201,33 @@ impl Controller {
             Ok(Some(odd)) => return Ok(refused(format!("of volume '{name}': {odd}"))),
             Ok(None) => {}
         }
-        if !request.mutable_parameters.is_empty() {
-            return Ok(refused("this driver knows no VolumeAttributesClass".to_owned()));
+        if let Err(status) = attributes::read(&request.mutable_parameters) {
+            return Ok(refused(status.message().to_owned()));
         }
         let confirmed = validate_volume_capabilities_response::Confirmed {
             volume_context: request.volume_context,
             volume_capabilities: request.volume_capabilities,
             parameters: request.parameters,
-            ..validate_volume_capabilities_response::Confirmed::default()
+            mutable_parameters: request.mutable_parameters,
         };
         Ok(ValidateVolumeCapabilitiesResponse { confirmed: Some(confirmed), message: String::new() })
     }
 
     pub(super) fn controller_modify_volume(
         &self,
-        _: ControllerModifyVolumeRequest,
+        request: ControllerModifyVolumeRequest,
     ) -> Outcome<ControllerModifyVolumeResponse> {
-        Err(Status::unimplemented("volumes have no attributes that can be changed while they are used"))
+        let name = names::volume_id(&request.volume_id)?;
+        let limits = attributes::read(&request.mutable_parameters)?;
+        let _alone = self.locks.take([name])?;
+        self.cluster.known_volume(name)?;
+        self.limit(name, &limits)?;
+        Ok(ControllerModifyVolumeResponse {})
+    }
+
+    /// Sets all limits of a volume: those that are not named end.
+    fn limit(&self, name: &str, limits: &IoLimits) -> Outcome<VolumeView> {
+        let answer = self.cluster.send::<VolumeLimit>([name.to_owned()], limits)?;
+        answer.map_err(|error| told(&format!("limiting volume '{name}'"), &error))
     }
 }

@@ -3,13 +3,12 @@
 use azekura_api::VolumeView;
 use tonic::Status;
 
-use crate::Outcome;
 use crate::capability::Use;
-use crate::names;
 use crate::parameters::Parameters;
 use crate::proto::CreateVolumeRequest;
 use crate::proto::volume_content_source::Type as Content;
 use crate::sizes::Range;
+use crate::{Outcome, attributes, names};
 
 /// What a volume is made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,19 +62,18 @@ impl Wish {
     pub(crate) fn read(request: &CreateVolumeRequest) -> Outcome<Wish> {
         let name = names::volume(&request.name)?;
         let uses = Use::read_all(&request.volume_capabilities)?;
-        if !request.mutable_parameters.is_empty() {
-            return Err(Status::invalid_argument(
-                "a VolumeAttributesClass is given, and this driver knows none: leave volumeAttributesClassName out",
-            ));
-        }
         let content = request.volume_content_source.as_ref().and_then(|source| source.r#type.as_ref());
         if request.volume_content_source.is_some() && content.is_none() {
             return Err(Status::invalid_argument("volume_content_source names neither a snapshot nor a volume"));
         }
+        let mut parameters = Parameters::read(&request.parameters)?;
+        if !request.mutable_parameters.is_empty() {
+            parameters.limits = attributes::read(&request.mutable_parameters)?;
+        }
         Ok(Wish {
             name,
             sizes: Range::read(request.capacity_range.as_ref())?,
-            parameters: Parameters::read(&request.parameters)?,
+            parameters,
             shared: uses.iter().any(Use::is_shared),
             source: content.map(Source::read).transpose()?,
         })
@@ -165,12 +163,22 @@ mod tests {
     }
 
     #[test]
+    fn a_volume_attributes_class_takes_the_place_of_the_storage_class() {
+        let mut wanted = request(None);
+        wanted.parameters.extend([("iops".into(), "100".into()), ("bandwidth".into(), "1MiB".into())]);
+        let limits = |request: &CreateVolumeRequest| Wish::read(request).unwrap().parameters.limits;
+        assert_eq!((limits(&wanted).iops, limits(&wanted).bytes_per_second), (Some(100), Some(1 << 20)));
+        wanted.mutable_parameters.insert("iops".into(), "200".into());
+        assert_eq!((limits(&wanted).iops, limits(&wanted).bytes_per_second), (Some(200), None));
+    }
+
+    #[test]
     fn what_can_not_be_asked_for() {
         let code = |request: &CreateVolumeRequest| Wish::read(request).unwrap_err().code();
         assert_eq!(code(&request(of_snapshot("no-snapshot"))), tonic::Code::NotFound);
         assert_eq!(code(&request(of_snapshot(""))), tonic::Code::InvalidArgument);
         let mut other = request(None);
-        other.mutable_parameters.insert("iops".into(), "100".into());
+        other.mutable_parameters.insert("copies".into(), "2".into());
         assert_eq!(code(&other), tonic::Code::InvalidArgument);
         other = CreateVolumeRequest { volume_content_source: Some(VolumeContentSource::default()), ..request(None) };
         assert_eq!(code(&other), tonic::Code::InvalidArgument);

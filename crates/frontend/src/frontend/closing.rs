@@ -1,11 +1,24 @@
 //! Whose connections are closed, and why.
 
-use super::{Context, Frontend, Notice};
+use super::{Context, Frontend};
 use crate::HANDSHAKE_MAX;
+use crate::admission::Admission;
 use crate::effect::{Close, Effect};
 use azekura_base::VolumeId;
 use azekura_gateway::Backend;
+use std::sync::Arc;
 use std::time::Duration;
+
+/// What is told at most once a minute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Notice {
+    TooMany,
+    Silent,
+    Stalled,
+    Succeeded,
+    Lifeless,
+    Revoked,
+}
 
 impl<K: Copy + Ord> Frontend<K> {
     /// Closes the connections of clients that do not say what they want, or that hold memory that others wait for.
@@ -47,17 +60,45 @@ impl<K: Copy + Ord> Frontend<K> {
         }
     }
 
-    /// Lets protocols look at volumes that have another size by now.
-    pub(super) fn tell_of_sizes(&mut self, cx: &mut Context<'_, K>) {
+    /// Takes up other limits of volumes, and lets protocols look at those that have another size by now.
+    pub(super) fn look_at_changes(&mut self, cx: &mut Context<'_, K>) {
         let known = cx.backend.volumes();
         let mut changed = Vec::new();
         for (conn, view) in &mut self.opened {
-            if let Some(now) = known.get(&view.name).filter(|now| now.id == view.id && now.size != view.size) {
+            let Some(now) = known.get(&view.name).filter(|now| now.id == view.id) else { continue };
+            let has_other_size = now.size != view.size;
+            if has_other_size || now.limits != view.limits {
                 *view = now.clone();
+            }
+            if has_other_size {
                 changed.push(*conn);
             }
         }
         changed.into_iter().for_each(|conn| self.pump(conn, cx));
+    }
+
+    /// From now on this is what those may of whom a key is asked. Who has opened what is not for him any more is cut
+    /// off: nothing that he sends is let in.
+    pub fn admit_by(&mut self, admission: Arc<Admission>, cx: &mut Context<'_, K>) {
+        self.admission = admission;
+        let mut cut_off = Vec::new();
+        for (conn, view) in &self.opened {
+            let Some(client) = cx.clients.client(*conn).filter(|client| !client.has_ended) else { continue };
+            if !self.admission.of(client.who).opens(&view.name) {
+                (client.has_ended, client.ready) = (true, None);
+                cut_off.push(*conn);
+            }
+        }
+        if cut_off.is_empty() {
+            return;
+        }
+        let what =
+            format!("closing {} clients' connections: what they have opened is not for them any more", cut_off.len());
+        self.notice(Notice::Revoked, cx.now, &what);
+        for conn in cut_off {
+            self.turns.gone(conn);
+            self.effects.push_back(Effect::Close(conn, Close::AtOnce));
+        }
     }
 
     /// Closes the connections of attachments that have ended.

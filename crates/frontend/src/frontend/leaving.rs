@@ -2,13 +2,16 @@
 
 use super::Frontend;
 use crate::effect::Effect;
+use crate::limits::{Budgets, Throttle};
 use azekura_gateway::Unsettled;
 use std::sync::Arc;
 
 impl<K: Copy + Ord> Frontend<K> {
-    /// What the gateways of the process have given up: before the first client.
-    pub fn share(&mut self, unsettled: Arc<Unsettled>) {
+    /// What the gateways of the process have given up, and what its front ends have used of volumes' limits: before the
+    /// first client.
+    pub fn share(&mut self, unsettled: Arc<Unsettled>, budgets: Arc<Budgets>) {
         self.unsettled = unsettled;
+        self.throttle = Throttle::new(budgets);
     }
 
     /// Gives a volume back that nobody uses. Not while something that was given up may still be applied: who has the

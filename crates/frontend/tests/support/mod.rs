@@ -1,7 +1,7 @@
 //! A protocol of a few lines of text, volumes that only remember what was asked of them, and clients of both.
 #![allow(dead_code, clippy::unwrap_used)]
 
-use azekura_base::{Generation, Inbox, LayerId, Outbox, VolumeId};
+use azekura_base::{Generation, Inbox, LayerId, Outbox, PeerKey, VolumeId};
 use azekura_frontend::{
     Client, ClientLimits, Clients, Context, Effect, Event, Exports, Frontend, Opening, Protocol, Request,
     ReservationAnswer, ReservationRequest, StreamProtocol, Tag,
@@ -12,10 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One line a request: `open NAME`, `take NEXUS NAME`, `read OFFSET LEN`, `write OFFSET TEXT`, `flush`, `reservations`,
-/// `quit`. Answers
-/// are lines, too, in the order in which they come; `ok N`, `data N …` and `failed N …` name the request by its place
-/// among all.
+/// One line a request: `prove KEY`, `open NAME`, `list`, `take NEXUS NAME`, `read OFFSET LEN`, `write OFFSET TEXT`,
+/// `flush`, `reservations`, `quit`. Answers are lines, too, in the order in which they come; `ok N`, `data N …` and
+/// `failed N …` name the request by its place among all.
 #[derive(Default)]
 pub struct Lines {
     inbox: Inbox,
@@ -92,6 +91,20 @@ impl Protocol for Lines {
             };
             if line == "quit" {
                 return Some(Event::Closed);
+            }
+            if let Some(key) = line.strip_prefix("prove ") {
+                return Some(Event::Proved(key.parse().ok().map(|byte| PeerKey([byte; 32]))));
+            }
+            if let Some(why) = exports.refusal() {
+                self.say(&why);
+                continue;
+            }
+            if line == "list" {
+                let listing = exports.listing("lines", &|all| {
+                    Some(Bytes::from(all.map(|(name, _)| name.to_owned()).collect::<Vec<String>>().join(" ")))
+                });
+                self.say(&String::from_utf8_lossy(&listing.unwrap()));
+                continue;
             }
             let taken = line.strip_prefix("take ").and_then(|rest| rest.split_once(' '));
             let Some(name) = taken.map(|(_, name)| name).or(line.strip_prefix("open ")) else {
@@ -192,6 +205,7 @@ impl Volumes {
             groups: Arc::from([]),
             group_offset: 0,
             key: None,
+            limits: None,
         };
         self.all.insert(name.to_owned(), Arc::new(view));
     }
@@ -271,6 +285,14 @@ impl Rig {
         self.connections
     }
 
+    /// Somebody of whom a key is asked, and who proves this one.
+    pub fn connect_with(&mut self, key: Option<u8>) -> u32 {
+        let conn = self.connect();
+        self.sockets.0.insert(conn, Client::asked(Box::new(Lines::default())));
+        self.say(conn, &format!("prove {}", key.map_or("nothing".to_owned(), |key| key.to_string())));
+        conn
+    }
+
     /// The client sends lines; the front end takes what it takes.
     pub fn say(&mut self, conn: u32, lines: &str) {
         let inbox = self.sockets.0.get_mut(&conn).unwrap().protocol().inbox_mut();
@@ -279,6 +301,14 @@ impl Rig {
         fill.buf[fill.at..fill.at + bytes.len()].copy_from_slice(bytes.as_bytes());
         inbox.filled(fill, bytes.len());
         self.front(|frontend, cx| frontend.pump(conn, cx));
+        self.turn();
+    }
+
+    /// The volume has other limits from now on.
+    pub fn limit(&mut self, name: &str, limits: Option<azekura_base::IoLimits>) {
+        let view = self.volumes.all.get_mut(name).unwrap();
+        *view = Arc::new(VolumeView { limits, ..(**view).clone() });
+        self.front(Frontend::volumes_changed);
         self.turn();
     }
 

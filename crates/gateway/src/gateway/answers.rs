@@ -156,6 +156,9 @@ impl Gateway {
         if in_flight.is_to_settle() {
             self.has_settled(id, &in_flight, failed.is_none());
         }
+        if in_flight.is_orphan() {
+            self.note_settled(in_flight.wanted().pg, in_flight.wanted().volume);
+        }
         self.release_held();
         self.start_backlog(in_flight.wanted().pg);
         self.operations.part_written(in_flight.wanted().op, failed);

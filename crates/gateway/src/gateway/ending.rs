@@ -81,6 +81,8 @@ impl Gateway {
             self.operations.give_up(op, why);
             self.complete_if_done(op);
         }
+        let orphans = numbered.iter().map(|(_, in_flight)| in_flight).chain(&backlog).filter(|part| part.is_orphan());
+        orphans.for_each(|part| self.note_settled(part.wanted().pg, part.wanted().volume));
         self.settle();
         let groups: Vec<PgId> = self.parts.groups().collect();
         groups.into_iter().for_each(|pg| self.start_backlog(pg));

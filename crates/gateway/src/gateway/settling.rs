@@ -21,6 +21,22 @@ impl Gateway {
         self.parts.number_next(pg, |volume| unsettled.is_by_another(volume, pg, session))
     }
 
+    /// The client that asked for the request of this token is gone. It may have come back as another one, over another
+    /// connection, and does not know of what it wrote: nobody's write passes that.
+    pub fn orphan(&mut self, token: u64) {
+        let Some(op) = self.operations.of(token) else { return };
+        for (pg, volume) in self.parts.orphan(op) {
+            self.unsettled.given_up(volume, pg, self.session);
+        }
+    }
+
+    /// The register forgets what is settled.
+    pub(super) fn note_settled(&self, pg: PgId, volume: VolumeId) {
+        if self.parts.is_settled(pg, volume) {
+            self.unsettled.settled(volume, pg, self.session);
+        }
+    }
+
     /// Looks again at what waits for something that was given up.
     pub(super) fn release_held(&mut self) {
         self.parts.release_held().into_iter().for_each(|pg| self.start_backlog(pg));
@@ -60,7 +76,7 @@ impl Gateway {
     pub(super) fn has_settled(&mut self, id: PartId, in_flight: &InFlight, committed: bool) {
         let (pg, volume) = (in_flight.wanted().pg, in_flight.wanted().volume);
         if self.parts.settled(pg, id.number(), volume, committed) {
-            self.unsettled.settled(volume, pg, self.session);
+            self.note_settled(pg, volume);
         }
     }
 
@@ -80,7 +96,7 @@ impl Gateway {
             self.parts.settles_no_more(in_flight.wanted().pg, in_flight.wanted().volume);
         }
         let over = self.parts.forget_given_up(ended);
-        over.iter().for_each(|(pg, volume)| self.unsettled.settled(*volume, *pg, self.session));
+        over.iter().for_each(|(pg, volume)| self.note_settled(*pg, *volume));
         if !over.is_empty() {
             self.release_held();
         }

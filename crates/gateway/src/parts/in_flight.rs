@@ -61,6 +61,8 @@ pub(crate) struct InFlight {
     patience: Patience,
     /// It has no number yet.
     in_backlog: bool,
+    /// Nobody waits for its answer: its client is gone.
+    is_orphan: bool,
 }
 
 impl InFlight {
@@ -76,6 +78,7 @@ impl InFlight {
             retry_at: Duration::ZERO,
             asked: CopiesTried::default(),
             patience: Patience::new(now),
+            is_orphan: false,
         }
     }
 
@@ -105,6 +108,16 @@ impl InFlight {
     /// Who has it; `None` while it waits to be sent.
     pub(crate) fn at(&self) -> Option<Endpoint> {
         self.at
+    }
+
+    /// True when nobody waits for its answer any more.
+    pub(crate) fn is_orphan(&self) -> bool {
+        self.is_orphan
+    }
+
+    /// Its client is gone.
+    pub(super) fn set_orphan(&mut self) {
+        self.is_orphan = true;
     }
 
     /// True when somebody has it, or had it, who may still do what it asks.

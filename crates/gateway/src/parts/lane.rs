@@ -1,7 +1,8 @@
 //! What a gateway has asked of one placement group, which has numbers and a window of its own (0018).
 //!
 //! A write that was sent and is given up before it is answered may still be applied, until the group commits one with a
-//! later number that says so by its `oldest`. Until then the volume's writes to the group are unsettled.
+//! later number that says so by its `oldest`. Until then the volume's writes to the group are unsettled. So are they
+//! while writes are under way whose client is gone: it may have come back as another one, and not know of them.
 
 use super::in_flight::InFlight;
 use crate::WRITE_WINDOW;
@@ -19,6 +20,8 @@ pub(super) struct Lane {
     /// Writes that may have no number before what was given up of their volume is settled.
     held: VecDeque<InFlight>,
     given_up: BTreeMap<VolumeId, GivenUp>,
+    /// How many writes of each volume are under way, or in the backlog, whose clients are gone.
+    orphans: BTreeMap<VolumeId, usize>,
     /// The last number given. Never goes back while the session lives.
     last: u64,
     /// When the group last answered a write with anything but a refusal.
@@ -63,7 +66,9 @@ impl Lane {
         let mut in_flight = loop {
             let next = self.backlog.pop_front()?;
             let volume = next.wanted().volume;
-            if self.comes_late(volume) || (!next.is_to_settle() && is_held(volume)) {
+            // Neither waits for its own kind: of two gateways that both have some, each would wait for the other.
+            let is_first = next.is_to_settle() || next.is_orphan();
+            if self.comes_late(volume) || !is_first && (self.orphans.contains_key(&volume) || is_held(volume)) {
                 self.held.push_back(next);
             } else {
                 break next;
@@ -82,6 +87,39 @@ impl Lane {
     fn comes_late(&self, volume: VolumeId) -> bool {
         let given_up = self.given_up.get(&volume);
         given_up.is_some_and(|given_up| self.writes.first_key_value().is_some_and(|(first, _)| *first <= given_up.last))
+    }
+
+    /// The clients of writes that `which` selects are gone. Gives the volumes that have such writes now and had none.
+    pub(super) fn orphan(&mut self, which: impl Fn(&InFlight) -> bool) -> Vec<VolumeId> {
+        let all = self.writes.values_mut().chain(&mut self.held).chain(&mut self.backlog);
+        let mut new = Vec::new();
+        for in_flight in all.filter(|in_flight| !in_flight.is_orphan() && which(in_flight)) {
+            in_flight.set_orphan();
+            let count = self.orphans.entry(in_flight.wanted().volume).or_default();
+            *count += 1;
+            if *count == 1 {
+                new.push(in_flight.wanted().volume);
+            }
+        }
+        new
+    }
+
+    /// A write was taken out.
+    fn is_out(&mut self, in_flight: &InFlight) {
+        let volume = in_flight.wanted().volume;
+        if in_flight.is_orphan()
+            && let Some(count) = self.orphans.get_mut(&volume)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.orphans.remove(&volume);
+            }
+        }
+    }
+
+    /// Nothing of the volume's writes can be applied any more behind the back of somebody.
+    pub(super) fn is_settled(&self, volume: VolumeId) -> bool {
+        !self.given_up.contains_key(&volume) && !self.orphans.contains_key(&volume)
     }
 
     /// Writes that wait for what was given up.
@@ -155,6 +193,7 @@ impl Lane {
     /// The group answered a write with anything but a refusal: takes it out.
     pub(super) fn answered_write(&mut self, id: RequestId, now: Duration) -> Option<InFlight> {
         let in_flight = self.writes.remove(&id)?;
+        self.is_out(&in_flight);
         self.wrote_at = now;
         Some(in_flight)
     }
@@ -190,13 +229,14 @@ impl Lane {
     /// Takes out all writes that `which` selects: those with a number, and those without.
     pub(super) fn extract(&mut self, which: impl Fn(&InFlight) -> bool) -> (Vec<(RequestId, InFlight)>, Vec<InFlight>) {
         let ids: Vec<RequestId> = self.writes.iter().filter(|(_, write)| which(write)).map(|(id, _)| *id).collect();
-        let numbered = ids.into_iter().filter_map(|id| self.writes.remove_entry(&id)).collect();
+        let numbered: Vec<_> = ids.into_iter().filter_map(|id| self.writes.remove_entry(&id)).collect();
         let mut others = Vec::new();
         for queue in [&mut self.held, &mut self.backlog] {
             let (gone, stays) = std::mem::take(queue).into_iter().partition(|in_flight| which(in_flight));
             *queue = stays;
             others.extend::<VecDeque<InFlight>>(gone);
         }
+        numbered.iter().map(|(_, in_flight)| in_flight).chain(&others).for_each(|in_flight| self.is_out(in_flight));
         (numbered, others)
     }
 }

@@ -10,6 +10,7 @@ mod patience;
 
 pub(crate) use in_flight::{Ask, InFlight, Wanted};
 
+use crate::operations::OpId;
 use crate::view::GroupView;
 use azekura_base::{Endpoint, Generation, PgId, RequestId, Slab, VolumeId};
 use lane::Lane;
@@ -148,6 +149,21 @@ impl Parts {
         if let Some(lane) = self.lanes.get_mut(&pg) {
             lane.gives_up(id, volume, attachment);
         }
+    }
+
+    /// The client of a request is gone. Gives where writes are unsettled by that which were not.
+    pub(crate) fn orphan(&mut self, op: OpId) -> Vec<(PgId, VolumeId)> {
+        let lanes = self.lanes.iter_mut();
+        lanes
+            .flat_map(|(pg, lane)| {
+                lane.orphan(|in_flight| in_flight.wanted().op == op).into_iter().map(|volume| (*pg, volume))
+            })
+            .collect()
+    }
+
+    /// Nothing of the volume's writes to the group is unsettled by this gateway.
+    pub(crate) fn is_settled(&self, pg: PgId, volume: VolumeId) -> bool {
+        self.lanes.get(&pg).is_none_or(|lane| lane.is_settled(volume))
     }
 
     /// The volumes, in their groups, for which a write is to be sent that settles what was given up.

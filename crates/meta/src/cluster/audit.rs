@@ -49,6 +49,17 @@ pub struct Audited {
     pub revision: i64,
 }
 
+/// A page of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AuditPage {
+    /// Those that can be read, the oldest first.
+    pub records: Vec<Audited>,
+    /// The names of those that can't: damaged, or of a version that writes them otherwise.
+    pub unreadable: Vec<String>,
+    /// Where the next page begins, if there may be one.
+    pub next: Option<String>,
+}
+
 impl MetaClient {
     /// This client on somebody's behalf: each of its changes brings this record along, under the same key.
     #[must_use]
@@ -91,20 +102,23 @@ impl MetaClient {
         Ok(())
     }
 
-    /// At most `limit` records whose keys stand behind `after` (a time, or a record's name), the oldest first. Those
-    /// that can't be read are left out; the second value says where the next page begins, if there may be one.
-    pub async fn audit(&self, after: &str, limit: usize) -> Result<(Vec<Audited>, Option<String>), MetaError> {
+    /// At most `limit` records whose keys stand behind `after` (a time, or a record's name).
+    pub async fn audit(&self, after: &str, limit: usize) -> Result<AuditPage, MetaError> {
         // The first name that is greater.
         let start = format!("{AUDIT_PREFIX}{after}\0");
         let end = AUDIT_PREFIX.trim_end_matches('/').to_owned() + "0";
         let found = self.inner.etcd.range_page(&start, &end, limit, Instant::now() + OPERATION_TIMEOUT).await?;
         let name = |key: &[u8]| String::from_utf8_lossy(key.get(AUDIT_PREFIX.len()..).unwrap_or_default()).into_owned();
         let next = found.last().filter(|_| found.len() >= limit).map(|kv| name(&kv.key));
-        let read = found.iter().filter_map(|kv| {
-            let record = serde_json::from_slice(&kv.value).ok()?;
-            Some(Audited { name: name(&kv.key), record, revision: kv.mod_revision })
-        });
-        Ok((read.collect(), next))
+        let mut page = AuditPage { next, ..AuditPage::default() };
+        for kv in &found {
+            let (name, revision) = (name(&kv.key), kv.mod_revision);
+            match serde_json::from_slice(&kv.value) {
+                Ok(record) => page.records.push(Audited { name, record, revision }),
+                Err(_) => page.unreadable.push(name),
+            }
+        }
+        Ok(page)
     }
 }
 
@@ -150,9 +164,9 @@ mod tests {
         let (_server, meta) = start(&folder).await;
         let (client, deed) = meta.run_as(record(1));
         client.change_settings(moves(0)).await.unwrap_err();
-        assert_eq!((deed.revision(), meta.audit("", 9).await.unwrap()), (None, (vec![], None)));
+        assert_eq!((deed.revision(), meta.audit("", 9).await.unwrap()), (None, AuditPage::default()));
         client.change_settings(moves(3)).await.unwrap();
-        let (found, next) = meta.audit("", 9).await.unwrap();
+        let AuditPage { records: found, next, .. } = meta.audit("", 9).await.unwrap();
         let settings = meta.model_at(deed.revision().unwrap()).await.unwrap().settings.clone().unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!((&found[0].record, found[0].revision, next), (&record(1), settings.mod_revision, None));
@@ -160,12 +174,24 @@ mod tests {
         // Of several changes of one request, the last one counts; nothing that is done already is one.
         client.change_settings(moves(4)).await.unwrap();
         client.change_settings(moves(4)).await.unwrap();
-        let (again, _) = meta.audit("", 9).await.unwrap();
+        let again = meta.audit("", 9).await.unwrap().records;
         assert_eq!((again.len(), again[0].revision), (1, deed.revision().unwrap()));
         assert!(again[0].revision > found[0].revision);
         meta.change_settings(moves(5)).await.unwrap();
-        assert_eq!(meta.audit("", 9).await.unwrap().0, again, "what nodes do by themselves is nobody's deed");
+        assert_eq!(meta.audit("", 9).await.unwrap().records, again, "what nodes do by themselves is nobody's deed");
         assert!(meta.model().keys.keys().all(|key| !key.contains("audit")), "nodes do not keep it");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_record_that_can_not_be_read_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_server, meta) = start(&folder).await;
+        let (good, bad) = (audit_key(&audit_time(1, 0), 7), audit_key(&audit_time(2, 0), 7));
+        let put = Sent::new().put(&good, azekura_model::encode(&record(1))).put(&bad, b"{}".to_vec());
+        meta.inner.etcd.txn(put).await.unwrap();
+        let AuditPage { records, unreadable, next } = meta.audit("", 2).await.unwrap();
+        assert_eq!((records.len(), unreadable.len()), (1, 1));
+        assert_eq!((format!("{AUDIT_PREFIX}{}", unreadable[0]), next.as_deref()), (bad, Some(unreadable[0].as_str())));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -188,8 +214,8 @@ mod tests {
         }
         let (mut found, mut after) = (Vec::new(), String::new());
         loop {
-            let (page, next) = meta.audit(&after, 999).await.unwrap();
-            found.extend(page.into_iter().map(|audited| audited.record.at));
+            let AuditPage { records, next, .. } = meta.audit(&after, 999).await.unwrap();
+            found.extend(records.into_iter().map(|audited| audited.record.at));
             match next {
                 Some(next) => after = next,
                 None => break,
@@ -197,7 +223,7 @@ mod tests {
         }
         let kept: Vec<String> = (251..=all as u64).map(|second| audit_time(second, 0)).collect();
         assert_eq!(found, kept);
-        let (page, _) = meta.audit(&audit_time(all as u64 - 1, 0), 9).await.unwrap();
+        let page = meta.audit(&audit_time(all as u64 - 1, 0), 9).await.unwrap().records;
         assert_eq!(page.len(), 2, "from a time on");
         meta.trim_audit(AUDIT_RECORDS_MAX).await.unwrap();
         assert_eq!(meta.inner.etcd.count(AUDIT_PREFIX, deadline).await.unwrap(), AUDIT_RECORDS_MAX);

@@ -35,7 +35,7 @@ mod volumes;
 
 pub use alive::LeaseHold;
 pub use attachments::ChangedAttachments;
-pub use audit::{Audited, Deed};
+pub use audit::{AuditPage, Audited, Deed};
 pub use classes::{ClassChange, ClassSpec, DEFAULT_OVERCOMMIT_RATIO};
 pub use cuts::Snapped;
 pub use groups::{CasOutcome, GROUPS_PER_CLASS_MAX};

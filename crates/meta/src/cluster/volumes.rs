@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use azekura_model::transitions::volumes::{VolumeDeletion, VolumeSpec, create_volume, delete_volume, resize_volume};
+use azekura_base::IoLimits;
+use azekura_model::transitions::volumes::{
+    VolumeDeletion, VolumeSpec, create_volume, delete_volume, limit_volume, resize_volume,
+};
 use azekura_model::{Key, Kind, MetaError, Model, VolumeRecord};
 use tokio::time::Instant;
 
@@ -41,6 +44,11 @@ impl MetaClient {
     /// Makes a volume smaller that has nothing behind its new end.
     pub async fn shrink_volume(&self, name: &str, size_bytes: u64) -> Result<VolumeRecord, MetaError> {
         self.set_size(name, size_bytes, true).await
+    }
+
+    /// Sets what a volume's clients may ask for in a second; `None`: whatever they like.
+    pub async fn limit_volume(&self, name: &str, limits: Option<&IoLimits>) -> Result<VolumeRecord, MetaError> {
+        Ok(self.run("limiting the volume", |records| limit_volume(records, name, limits)).await?.0)
     }
 
     async fn set_size(&self, name: &str, size_bytes: u64, may_shrink: bool) -> Result<VolumeRecord, MetaError> {

@@ -93,6 +93,9 @@ impl MetaError {
                  day, then one a day for a month"
                     .into()
             }
+            E::InvalidLimits { .. } => {
+                "for example --iops 1000 --bandwidth 100MiB --burst 10s; --off ends all limits".into()
+            }
             E::NotTrimmed { .. } => {
                 "the snapshot that was made holds all of it; look at 'azekura status', and try again".into()
             }

@@ -100,6 +100,7 @@ fn a_class_that_gets_a_volume_meanwhile_stays() {
         class: "c".into(),
         access: VolumeAccess::Exclusive,
         key: None,
+        limits: None,
     };
     run(&mut memory, |records| create_volume(records, &spec, "w", "")).unwrap();
     assert_eq!(memory.run(&deleting), None, "whichever class the volume is of: a look at the model tells");

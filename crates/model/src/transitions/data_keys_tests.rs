@@ -20,7 +20,7 @@ fn key(id: u64) -> DataKeyRecord {
 
 fn encrypted(name: &str, id: u64) -> VolumeSpec {
     let (class, access) = ("c".into(), VolumeAccess::Exclusive);
-    VolumeSpec { name: name.into(), size_bytes: 8192, class, access, key: Some(key(id)) }
+    VolumeSpec { name: name.into(), size_bytes: 8192, class, access, key: Some(key(id)), limits: None }
 }
 
 /// A volume `e` with key 5, its snapshot `s`, and a clone `f` of that.

@@ -1,12 +1,20 @@
 //! Grants are made and revoked (docs/decisions/0037-who-may.md).
 
-use azekura_base::{GrantId, Role};
+use std::sync::Arc;
+
+use azekura_base::{GrantId, Needs, PeerKey, Role};
 
 use super::volumes::{check_name, missing};
-use crate::{DEFAULT_PROJECT, GrantKind, GrantRecord, Key, Kind, MetaError, Outcome, Records, Step, Txn};
+use crate::{
+    DEFAULT_PROJECT, GrantKind, GrantRecord, KEY_VOLUMES, Key, Kind, MetaError, Model, NodeRecord, Outcome, Records,
+    Step, Txn, Versioned,
+};
 
 /// The most grants that a cluster has: every node keeps all of them in memory.
 pub const GRANTS_MAX: usize = 10_000;
+
+/// The most volumes that a key can be for, if it is not for all.
+pub const KEY_VOLUMES_MAX: usize = 1_000;
 
 /// A join token is good for so long, seconds, if nothing else is said.
 pub const JOIN_SECONDS: u64 = 3_600;
@@ -15,8 +23,19 @@ pub const JOIN_SECONDS_MAX: u64 = 7 * 86_400;
 
 /// Why nobody can have this grant. `now`: seconds since 1970.
 fn refusal(grant: &GrantRecord, now: u64) -> Option<String> {
-    if grant.kind == GrantKind::Token && grant.role == Role::Node {
-        return Some("no token has the role 'node': nodes prove that themselves".to_owned());
+    if grant.role == Role::Node {
+        return Some("nobody is given the role 'node': no token has it, and nodes prove that themselves".to_owned());
+    }
+    if let Some(volumes) = &grant.volumes {
+        if grant.kind != GrantKind::Key {
+            return Some("tokens are for the API, and so for all volumes; a key may be for some".to_owned());
+        }
+        if volumes.is_empty() || volumes.len() > KEY_VOLUMES_MAX {
+            return Some(format!("a key is for all volumes, or for 1 to {KEY_VOLUMES_MAX}"));
+        }
+        if !grant.role.may(Needs::SeeVolumes) {
+            return Some(format!("the role '{}' has nothing to do with volumes", grant.role));
+        }
     }
     if grant.role == Role::Join {
         let soon = grant.until.is_some_and(|until| until <= now.saturating_add(JOIN_SECONDS_MAX));
@@ -28,6 +47,26 @@ fn refusal(grant: &GrantRecord, now: u64) -> Option<String> {
         return Some(format!("there is no project '{}', only '{DEFAULT_PROJECT}'", grant.project));
     }
     (!grant.counts_at(now)).then(|| "it would have ended already; give a time that is to come".to_owned())
+}
+
+/// Why this key can't have a grant: somebody else is known by it, or a node would let it have more than the grant says.
+fn refusal_of_key(grant: &GrantRecord, model: &Model) -> Option<String> {
+    if grant.kind != GrantKind::Key {
+        return None;
+    }
+    let key = PeerKey(grant.hash.0);
+    let has = |record: &&Arc<Versioned<GrantRecord>>| record.kind == GrantKind::Key && record.hash == grant.hash;
+    if let Some(other) = model.grants.values().find(has) {
+        return Some(format!("the key is {}'s already: azekura key revoke {}", other.name, other.name));
+    }
+    let its = |node: &&Arc<Versioned<NodeRecord>>| node.keys.as_ref().is_some_and(|keys| keys.contains(&key));
+    if let Some(node) = model.nodes.values().find(its) {
+        return Some(format!("the key is node {}'s", node.name));
+    }
+    let older = model.nodes.values().filter(|node| !node.removed && !node.understands.contains(KEY_VOLUMES));
+    let older: Vec<&str> = older.map(|node| node.name.as_str()).collect();
+    let limited = grant.volumes.is_some() && !older.is_empty();
+    limited.then(|| format!("these nodes run a version that would let it have all volumes: {}", crate::named(older)))
 }
 
 /// Makes a grant. `id`: 64 random bits, the same in every attempt. `now`: seconds since 1970.
@@ -53,6 +92,9 @@ pub fn create_grant(records: &Records<'_>, id: GrantId, grant: &GrantRecord, now
     }
     if model.grants.values().any(|other| other.name == grant.name) {
         return Err(MetaError::Exists { kind: Kind::Grant, name: grant.name.clone() }.into());
+    }
+    if let Some(reason) = refusal_of_key(grant, model) {
+        return Err(refused(reason).into());
     }
     if model.grants.len() >= GRANTS_MAX {
         return Err(refused(format!("there are {GRANTS_MAX}, which is as many as may be; revoke some first")).into());
@@ -90,11 +132,16 @@ mod tests {
             hash: SecretHash([7; 32]),
             role: Role::User,
             project: DEFAULT_PROJECT.to_owned(),
+            volumes: None,
             until: None,
             created: String::new(),
             by: "admin".to_owned(),
             unknown: Unknown::default(),
         }
+    }
+
+    fn key(name: &str, hash: u8) -> GrantRecord {
+        GrantRecord { kind: GrantKind::Key, hash: SecretHash([hash; 32]), ..grant(name) }
     }
 
     fn create(memory: &mut Memory, id: u64, grant: &GrantRecord) -> Result<(), MetaError> {
@@ -124,6 +171,15 @@ mod tests {
             (1, grant("b"), "another one"),
             (2, grant("b c"), "contains"),
             (2, GrantRecord { role: Role::Node, ..grant("b") }, "no token"),
+            (2, GrantRecord { role: Role::Node, ..key("b", 1) }, "no token"),
+            (2, GrantRecord { role: Role::Join, ..key("b", 1) }, "a join token"),
+            (2, GrantRecord { volumes: Some(["v".to_owned()].into()), ..grant("b") }, "a key may be for some"),
+            (2, GrantRecord { volumes: Some([].into()), ..key("b", 1) }, "1 to 1000"),
+            (
+                2,
+                GrantRecord { volumes: Some(["v".to_owned()].into()), role: Role::Metrics, ..key("b", 1) },
+                "nothing to do with volumes",
+            ),
             (2, GrantRecord { role: Role::Join, ..grant("b") }, "at most 7 days"),
             (
                 2,
@@ -138,6 +194,31 @@ mod tests {
         }
         create(&mut memory, 2, &GrantRecord { until: Some(NOW + 1), ..grant("b") }).unwrap();
         assert_eq!(memory.model().grants.len(), 2);
+    }
+
+    #[test]
+    fn a_key_is_one_persons_and_no_nodes() {
+        let mut memory = Memory::new();
+        create(&mut memory, 1, &key("a", 1)).unwrap();
+        let again = create(&mut memory, 2, &key("b", 1)).unwrap_err().to_string();
+        assert!(again.contains("a's already"), "{again}");
+        // A token's hash is of something else.
+        create(&mut memory, 2, &GrantRecord { hash: SecretHash([1; 32]), ..grant("b") }).unwrap();
+        let mut node = super::super::members::tests::node("uuid", "n1");
+        node.key = PeerKey([9; 32]);
+        run(&mut memory, |records| super::super::members::register_node(records, &node)).unwrap();
+        let nodes = create(&mut memory, 3, &key("c", 9)).unwrap_err().to_string();
+        assert!(nodes.contains("node n1's"), "{nodes}");
+        let some = GrantRecord { volumes: Some(["v".to_owned()].into()), ..key("c", 3) };
+        create(&mut memory, 3, &some).unwrap();
+        let path = Key::Node(azekura_base::NodeId(1)).to_string();
+        let mut record = NodeRecord::clone(memory.model().nodes.values().next().unwrap());
+        record.understands.clear();
+        memory.run(&Txn::new().put(&path, &record)).unwrap();
+        let older = GrantRecord { name: "d".to_owned(), hash: SecretHash([4; 32]), ..some };
+        let refused = create(&mut memory, 4, &older).unwrap_err().to_string();
+        assert!(refused.contains("all volumes: n1"), "{refused}");
+        create(&mut memory, 4, &GrantRecord { volumes: None, ..older }).unwrap();
     }
 
     #[test]

@@ -53,6 +53,7 @@ mod tests {
             hash: SecretHash([7; 32]),
             role,
             project: DEFAULT_PROJECT.to_owned(),
+            volumes: None,
             until: Some(NOW + 60),
             created: String::new(),
             by: "admin".to_owned(),

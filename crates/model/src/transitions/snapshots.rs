@@ -87,6 +87,7 @@ pub fn clone_snapshot(records: &Records<'_>, spec: &CloneSpec, uuid: &str, creat
         source: Some(format!("{}@{}", from.name, spec.snapshot)),
         // Its blocks are the snapshot's.
         key: below.1.key,
+        limits: from.limits,
         unknown: Unknown::default(),
     };
     let head = LayerRecord::new(layer, record.id, Some(snapshot.1.layer), LayerState::Head, &from.class);

@@ -34,6 +34,7 @@ pub(super) fn cluster() -> Memory {
         class: "c".into(),
         access: VolumeAccess::Exclusive,
         key: None,
+        limits: None,
     };
     run(&mut memory, |records| create_volume(records, &spec, "u", "")).unwrap();
     assert!(memory.model().problems.is_empty(), "{:?}", memory.model().problems);

@@ -1,6 +1,6 @@
 //! Volumes: made, grown and deleted by one change each.
 
-use azekura_base::{BLOCK_SIZE, LayerId, VOLUME_SIZE_MAX, VolumeId};
+use azekura_base::{BLOCK_SIZE, IoLimits, LayerId, VOLUME_SIZE_MAX, VolumeId};
 
 use super::data_keys;
 use crate::data_keys::KeyUser;
@@ -34,12 +34,15 @@ pub struct VolumeSpec {
     pub access: VolumeAccess,
     /// Its data key, where it is to be encrypted: a new one.
     pub key: Option<DataKeyRecord>,
+    /// What its clients may ask for in a second.
+    pub limits: Option<IoLimits>,
 }
 
 impl VolumeSpec {
-    /// Whether such a volume can be: its name and its size.
+    /// Whether such a volume can be: its name, its size and its limits.
     pub fn check(&self) -> Result<(), MetaError> {
         check_name(Kind::Volume, &self.name)?;
+        check_limits(self.limits.as_ref())?;
         check_size(self.size_bytes)
     }
 }
@@ -73,6 +76,10 @@ pub fn check_size(size_bytes: u64) -> Result<(), MetaError> {
         return Ok(());
     };
     Err(MetaError::InvalidSize { size_bytes, reason: reason.to_owned() })
+}
+
+fn check_limits(limits: Option<&IoLimits>) -> Result<(), MetaError> {
+    limits.map_or(Ok(()), IoLimits::check).map_err(|reason| MetaError::InvalidLimits { reason })
 }
 
 /// What all volumes need when they are full: the sum of size times copies.
@@ -155,6 +162,7 @@ pub fn create_volume(records: &Records<'_>, spec: &VolumeSpec, uuid: &str, creat
         protection: None,
         source: None,
         key: spec.key.as_ref().map(|key| key.id),
+        limits: spec.limits,
         unknown: Unknown::default(),
     };
     let head = LayerRecord::new(LayerId(layer), record.id, None, LayerState::Head, &spec.class).with_key(record.key);
@@ -234,6 +242,23 @@ pub fn resize_volume(records: &Records<'_>, name: &str, size_bytes: u64, may_shr
     let class = model.classes.get(&record.class).ok_or_else(|| missing(Kind::Class, &record.class))?;
     check_overcommit(model, class, size_bytes.saturating_sub(record.size_bytes))?;
     record.size_bytes = size_bytes;
+    let txn = Txn::new().when_as(&volume).when_as(&volumes).put(&volume.key, &record);
+    Ok(Step::Run(txn.put(&volumes.key, &volumes.next_id()?), record))
+}
+
+/// Sets what a volume's clients may ask for in a second; `None`: whatever they like. Every node that knows of it heeds
+/// it from its next request on.
+///
+/// # Errors
+/// When the volume is missing, or the limits can't be.
+pub fn limit_volume(records: &Records<'_>, name: &str, limits: Option<&IoLimits>) -> Outcome<VolumeRecord> {
+    check_limits(limits)?;
+    let [volume, volumes] = records.find_all([&Key::Volume(name), &Key::Counter("volumes")])?;
+    let mut record: VolumeRecord = volume.record()?.ok_or_else(|| missing(Kind::Volume, name))?;
+    if record.limits.as_ref() == limits {
+        return Ok(Step::Done(record, volume.mod_revision()));
+    }
+    record.limits = limits.copied();
     let txn = Txn::new().when_as(&volume).when_as(&volumes).put(&volume.key, &record);
     Ok(Step::Run(txn.put(&volumes.key, &volumes.next_id()?), record))
 }

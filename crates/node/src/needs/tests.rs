@@ -51,6 +51,7 @@ fn with_volume(mut view: ClusterView, name: &str, chunks: usize) -> ClusterView 
         groups: view.groups.keys().copied().collect(),
         group_offset: 0,
         key: None,
+        limits: None,
     };
     view.volumes.insert(name.to_owned(), Arc::new(volume));
     view

@@ -1,5 +1,6 @@
 //! The configuration, as the data plane and the devices' folders are told of it.
 
+use crate::bridge::admission::admission;
 use crate::bridge::holdings::Parents;
 use crate::bridge::reservations::ReservationViews;
 use crate::disk::device::DeviceDir;
@@ -10,13 +11,19 @@ use crate::driver::commands::{Command, ReadyDevice};
 use crate::driver::messages::Handles;
 use azekura_base::{DeviceId, LayerId, Shard};
 use azekura_control::{DataKeys, KEYS_RETRY};
+use azekura_frontend::Admission;
 use azekura_meta::MetaClient;
+use azekura_meta::time::unix_seconds;
 use azekura_model::{MetaError, Model};
 use azekura_node::{ClusterView, Views};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+
+/// The clock is looked at so often where a client's grant has an end.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Passes every change of the configuration on to the data plane, and that of layers to the devices' folders before;
 /// takes devices in that are open later than the node. What was seen is noted first.
@@ -36,6 +43,9 @@ pub(crate) struct Following {
     known_sender: watch::Sender<Parents>,
     notes: Vec<Note>,
     keys: DataKeys,
+    /// What the data plane was told that clients may, and when that changes by itself, in seconds since 1970.
+    admission: Option<Arc<Admission>>,
+    admission_until: Option<u64>,
     stop_initialising: Arc<AtomicBool>,
 }
 
@@ -60,6 +70,8 @@ impl Following {
             known_sender: watch::Sender::new(Parents::new()),
             notes: Vec::new(),
             keys,
+            admission: None,
+            admission_until: None,
             stop_initialising: Arc::clone(stop_initialising),
         }
     }
@@ -108,6 +120,8 @@ impl Following {
                 },
                 // Whoever has them may be there by now.
                 () = tokio::time::sleep(KEYS_RETRY), if self.keys.any_missing() => {}
+                // Some client's grant ends.
+                () = tokio::time::sleep(self.time_of_admission()), if self.admission_until.is_some() => {}
                 Some(device) = late.recv() => {
                     // The data plane is to know of the layers on the device before it opens the store.
                     self.known.extend(device.parents.iter().copied());
@@ -120,8 +134,27 @@ impl Following {
         }
     }
 
+    /// Until what clients may changes by itself. Clocks are set: it is looked at again in a minute.
+    fn time_of_admission(&self) -> Duration {
+        let until = self.admission_until.unwrap_or(u64::MAX);
+        Duration::from_secs(until.saturating_sub(unix_seconds())).min(CLOCK_INTERVAL)
+    }
+
+    /// Tells the data plane what clients may, where that has changed.
+    fn admit(&mut self, model: &Model) {
+        let (admission, until) = admission(model, unix_seconds());
+        self.admission_until = until;
+        if self.admission.as_deref() != Some(&admission) {
+            let admission = Arc::new(admission);
+            self.shards.all().for_each(|shard| shard.send(Command::Admit(Arc::clone(&admission))));
+            self.admission = Some(admission);
+        }
+    }
+
     async fn pass_on(&mut self, model: &Arc<Model>) -> Result<(), MetaError> {
         self.memory.follow(&self.client, model).await?;
+        // Before the volumes are known that it is about.
+        self.admit(model);
         // No volume is known before it is known whether its key is there.
         if let Some(keys) = self.keys.follow(model).await {
             self.shards.all().for_each(|shard| shard.send(Command::Keys(Arc::clone(&keys))));

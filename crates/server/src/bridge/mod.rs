@@ -1,5 +1,6 @@
 //! Between the data plane's thread and the control plane: what the one says, and what the other asks of it.
 
+mod admission;
 pub(crate) mod attachments;
 pub(crate) mod following;
 mod found;

@@ -1,13 +1,13 @@
 //! Clients' connections: the sockets under the front end, and what the front end asks of the rest of the process.
 
+use crate::driver::clock::Clock;
 use crate::driver::commands::Command;
 use crate::driver::messages::Handles;
 use crate::driver::sharing::SharedSide;
 use azekura_base::{IoStatus, Shard, Slab};
-use azekura_frontend::{ClientLimits, Frontend};
+use azekura_frontend::{Budgets, ClientLimits, Frontend};
 use azekura_gateway::{Outcome, Unsettled};
 use azekura_meta::MetaClient;
-use azekura_nvme::Controllers;
 use azekura_reactor::ConnId;
 use std::num::NonZeroU8;
 use std::sync::Arc;
@@ -56,10 +56,12 @@ pub struct Share {
     pub places: Places,
     /// The limits of this one.
     pub limits: ClientLimits,
-    /// The controllers of clients that speak NVMe, whose connections may be in several shards.
-    pub controllers: Arc<Controllers>,
     /// Writes of clients that were given up, of all shards.
     pub unsettled: Arc<Unsettled>,
+    /// What they have used of volumes' limits, of all shards.
+    pub budgets: Arc<Budgets>,
+    /// The clock of all shards: what they share of times means the same to each.
+    pub clock: Clock,
 }
 
 impl Share {
@@ -68,8 +70,8 @@ impl Share {
     pub fn of(all: ClientLimits, shards: NonZeroU8) -> Share {
         let memory_bytes_max = all.memory_bytes_max / usize::from(shards.get());
         let (places, limits) = (Places::new(all.connections_max), ClientLimits { memory_bytes_max, ..all });
-        let controllers = Arc::new(Controllers::new(crate::random::bits() as u64));
-        Share { shards, places, limits, controllers, unsettled: Arc::default() }
+        let (unsettled, budgets, clock) = (Arc::default(), Arc::default(), Clock::start());
+        Share { shards, places, limits, unsettled, budgets, clock }
     }
 }
 
@@ -92,7 +94,7 @@ pub(super) struct ClientSide {
 impl ClientSide {
     pub(super) fn new(share: Share) -> ClientSide {
         let mut frontend = Frontend::new(share.limits);
-        frontend.share(share.unsettled);
+        frontend.share(share.unsettled, share.budgets);
         ClientSide {
             frontend,
             shared: SharedSide::default(),

@@ -38,8 +38,8 @@ fn read(clock: ClockId) -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// See the module's description.
-#[derive(Debug)]
+/// See the module's description. Copies of one show the same time.
+#[derive(Clone, Copy, Debug)]
 pub struct Clock {
     started: Duration,
     last: Seen,

@@ -8,7 +8,7 @@ use azekura_base::{
     CompareLayers, DeviceId, Differences, Generation, IoStatus, LayerId, MeasureLayer, Measured, NodeId, NotTold, PgId,
     Shard, VolumeId,
 };
-use azekura_frontend::{ReservationAnswer, Reservations, Word};
+use azekura_frontend::{Admission, ReservationAnswer, Reservations, Word};
 use azekura_gateway::{Keyring, VolumeView};
 use azekura_map_db::CheckpointDb;
 use azekura_node::{Attachments, ClusterView, Node};
@@ -28,6 +28,8 @@ pub enum Command {
     Known(u64),
     /// The keys of encrypted volumes, or why they are not to be had: before the volumes are there.
     Keys(Arc<Keyring>),
+    /// What clients may of whom a key is asked.
+    Admit(Arc<Admission>),
     /// A group's proposed configuration was accepted, in this revision, or was not.
     ProposalDone(PgId, DeviceId, u64, Option<u64>),
     /// Take in a device.

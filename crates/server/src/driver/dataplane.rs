@@ -150,7 +150,9 @@ impl DataPlane {
         membership: Membership,
     ) -> DataPlane {
         let Membership { identity, credentials, transport, devices, device_timeout, reports, shards } = membership;
-        let mut node = Node::new(identity, Duration::ZERO);
+        let clock = clients.clock;
+        let time = clock.now();
+        let mut node = Node::new(identity, time);
         node.set_device_timeout(device_timeout);
         node.demand_keys(transport.needs_tls());
         node.share(clients.unsettled.clone());
@@ -168,9 +170,9 @@ impl DataPlane {
             touched: BTreeSet::new(),
             commands,
             reports,
-            clock: Clock::start(),
-            time: Duration::ZERO,
-            next_trim: TRIM_INTERVAL,
+            clock,
+            time,
+            next_trim: time + TRIM_INTERVAL,
             fences: BTreeMap::new(),
             fences_asked: 0,
             layer_questions: LayerQuestions::default(),
@@ -326,6 +328,7 @@ impl DataPlane {
                 self.front(Frontend::known);
             }
             Command::Keys(keys) => self.node.set_keys(keys),
+            Command::Admit(admission) => self.front(|frontend, context| frontend.admit_by(admission, context)),
             Command::ProposalDone(pg, device, version, accepted) => {
                 self.node.proposal_done(pg, device, version, accepted);
             }
@@ -459,5 +462,25 @@ impl DataPlane {
 
     pub(super) fn report(&self, report: Report) {
         self.reports.send(report);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::driver::fixture::Fixture;
+    use azekura_frontend::ClientLimits;
+    use std::num::NonZeroU8;
+
+    #[test]
+    fn shards_of_a_process_go_by_one_clock_whenever_they_begin() {
+        let share = Share::of(ClientLimits::default(), NonZeroU8::new(2).unwrap());
+        let one = Fixture::with(share.clone()).plane;
+        std::thread::sleep(Duration::from_millis(20));
+        let two = Fixture::with(share).plane;
+        let [before, between, after] = [one.clock.now(), two.clock.now(), one.clock.now()];
+        assert!(before <= between && between <= after, "{before:?}, {between:?}, {after:?}");
     }
 }

@@ -36,6 +36,11 @@ pub(super) struct Fixture {
 
 impl Fixture {
     pub(super) fn new() -> Fixture {
+        let limits = ClientLimits { connections_max: CLIENTS_MAX, ..ClientLimits::default() };
+        Fixture::with(Share::of(limits, NonZeroU8::new(2).unwrap()))
+    }
+
+    pub(super) fn with(share: Share) -> Fixture {
         let [mut reactor, reactor_there] = [(); 2].map(|()| Reactor::new(Options::default()).unwrap());
         let listener = reactor.listen_tcp("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = reactor.local_address(listener).unwrap();
@@ -52,8 +57,6 @@ impl Fixture {
             reports: Reports::of(HERE.shard, report),
             shards,
         };
-        let limits = ClientLimits { connections_max: CLIENTS_MAX, ..ClientLimits::default() };
-        let share = Share::of(limits, NonZeroU8::new(2).unwrap());
         let plane = DataPlane::new(reactor, commands, Listeners::default(), share, membership);
         Fixture { plane, reports, commands_there, reactor_there, address }
     }

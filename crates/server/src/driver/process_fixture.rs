@@ -11,6 +11,7 @@ use azekura_map_db::CheckpointDb;
 use azekura_node::{Attachments, ClusterView, NodeView};
 use azekura_replica::GroupConfig;
 use azekura_store::{Initialisation, Options, SavedMap, Store};
+use azekura_transport::https::{Https, StreamTls};
 use azekura_transport::{Credentials, NodeKey};
 use std::fs::OpenOptions;
 use std::net::SocketAddr;
@@ -70,6 +71,7 @@ pub(in crate::driver) fn view(address: SocketAddr, shards: u8) -> ClusterView {
         groups: numbers().map(PgId).collect(),
         group_offset: 0,
         key: None,
+        limits: None,
     };
     let at = |device: DeviceId| Endpoint { node: NODE, shard: shard_of(device.0) };
     ClusterView {
@@ -86,6 +88,11 @@ pub(in crate::driver) fn view(address: SocketAddr, shards: u8) -> ClusterView {
 /// A key that no other process has.
 pub(in crate::driver) fn credentials() -> Credentials {
     Credentials::new(&NodeKey::generate().unwrap()).unwrap()
+}
+
+/// What clients are shown that speak TLS.
+pub(in crate::driver) fn streams() -> StreamTls {
+    Https::new(&NodeKey::generate().unwrap()).unwrap().streams()
 }
 
 /// The control plane of a cluster in which all goes well.

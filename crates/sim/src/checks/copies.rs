@@ -147,13 +147,32 @@ impl World {
         if self.has_unreadable_leaf() { GIVEN_UP_MAX } else { Duration::ZERO }
     }
 
-    fn read_copy(
+    /// What a copy holds of a chunk. Where a leaf was lost, its blocks count as held until the group has mended them,
+    /// and may turn out to be zeros.
+    fn read_copy(&mut self, conn: ConnId, of: (VolumeId, LayerId), pg: PgId, chunk: ChunkIndex) -> Option<CopyOfChunk> {
+        let limit = self.now + GIVEN_UP_MAX;
+        loop {
+            let what = match self.try_read_copy(conn, of, pg, chunk)? {
+                Ok(copy) => return Some(copy),
+                Err(what) => what,
+            };
+            if self.now > limit || !self.report.faults.keys().any(|fault| fault.contains("leaf")) {
+                self.violate(Invariant::StoreKeeps, what);
+                return None;
+            }
+            let again = self.now + GIVEN_UP_STEP;
+            self.run_until(again, |_| false);
+        }
+    }
+
+    /// The same; or what does not fit.
+    fn try_read_copy(
         &mut self,
         conn: ConnId,
         (volume, layer): (VolumeId, LayerId),
         pg: PgId,
         chunk: ChunkIndex,
-    ) -> Option<CopyOfChunk> {
+    ) -> Option<Result<CopyOfChunk, String>> {
         // Newer than all: nobody refuses it.
         let attachment = Generation(u64::MAX);
         let status = |request| Message::Status(StatusRequest { request, pg, volume, attachment, layer, chunk });
@@ -191,14 +210,13 @@ impl World {
                     Err(IoStatus::Io) if self.plan.mode == Mode::Flips || self.has_liar() => {}
                     other => {
                         let what = format!("{pg:?} {chunk:?} {first:?} is said to hold data, and reads as {other:?}");
-                        self.violate(Invariant::StoreKeeps, what);
-                        return None;
+                        return Some(Err(what));
                     }
                 }
             }
             at += run.count;
         }
-        Some(copy)
+        Some(Ok(copy))
     }
 }
 

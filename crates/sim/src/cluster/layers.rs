@@ -7,10 +7,12 @@ use crate::cluster::records::VOLUME;
 use crate::cluster::{Cluster, Scene};
 use crate::plan::Lie;
 use crate::report::Invariant;
-use azekura_base::{DeviceId, LayerId};
+use azekura_base::{DeviceId, IoLimits, LayerId};
 use azekura_model::transitions::layers::confirm_layer_gone;
 use azekura_model::transitions::snapshots::{CloneSpec, clone_snapshot, delete_snapshot};
-use azekura_model::transitions::volumes::{VolumeDeletion, VolumeSpec, create_volume, delete_volume, resize_volume};
+use azekura_model::transitions::volumes::{
+    VolumeDeletion, VolumeSpec, create_volume, delete_volume, limit_volume, resize_volume,
+};
 use azekura_model::{Key, LayerEnd, LayerRecord, MetaError, Model, Txn, VolumeAccess};
 use azekura_plans::layers::{self, LayerPlan};
 use azekura_plans::{Plan, snapshots};
@@ -59,7 +61,7 @@ impl<S: Scene> Cluster<S> {
     /// The same, in a class.
     pub(crate) fn create_volume_in(&mut self, class: &str, name: &str, size_bytes: u64) -> Option<u64> {
         let access = VolumeAccess::Exclusive;
-        let spec = VolumeSpec { name: name.into(), size_bytes, class: class.into(), access, key: None };
+        let spec = VolumeSpec { name: name.into(), size_bytes, class: class.into(), access, key: None, limits: None };
         self.trace.step(self.now, size_bytes, || format!("{name} is made, of {size_bytes} bytes"));
         let made = self.configuration.run(|records| create_volume(records, &spec, name, ""));
         let (_, revision) = self.must_if_room(made)?;
@@ -100,6 +102,15 @@ impl<S: Scene> Cluster<S> {
         let (_, revision) = self.must_if_room(resized)?;
         self.inform_all();
         Some(revision)
+    }
+
+    /// A volume has other limits, or none.
+    pub(crate) fn limit_volume(&mut self, name: &str, limits: Option<&IoLimits>) {
+        self.trace.step(self.now, 0x6c, || format!("{name} is limited to {limits:?}"));
+        self.count("limits changed");
+        let limited = self.configuration.run(|records| limit_volume(records, name, limits));
+        self.must(limited);
+        self.inform_all();
     }
 
     /// What the control plane must not refuse.

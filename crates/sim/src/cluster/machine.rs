@@ -4,8 +4,10 @@ use crate::cluster::front::Front;
 use crate::kernel::process::{Clock, Life};
 use crate::kernel::random::Random;
 use azekura_base::{NodeId, Shard};
+use azekura_frontend::Budgets;
 use azekura_node::Node;
 use std::num::NonZeroU8;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Of so many starts in a hundred, the number of shards is drawn anew.
@@ -23,8 +25,8 @@ pub(crate) struct EventLoop {
 }
 
 impl EventLoop {
-    fn new(node: Node) -> EventLoop {
-        let front = Front::new(node.gateway().unsettled().clone());
+    fn new(node: Node, budgets: Arc<Budgets>) -> EventLoop {
+        let front = Front::new(node.gateway().unsettled().clone(), budgets);
         EventLoop { node, front, stalled_until: Duration::ZERO, turn_at: None }
     }
 
@@ -154,7 +156,8 @@ impl Machine {
 
     /// The process runs.
     pub(crate) fn run(&mut self, nodes: Vec<Node>) {
-        self.loops = nodes.into_iter().map(EventLoop::new).collect();
+        let budgets = Arc::default();
+        self.loops = nodes.into_iter().map(|node| EventLoop::new(node, Arc::clone(&budgets))).collect();
     }
 
     /// The process ends.

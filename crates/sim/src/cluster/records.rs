@@ -171,6 +171,7 @@ fn put_volume(
         protection: None,
         source: None,
         key: None,
+        limits: None,
         unknown: Unknown::default(),
     };
     let txn = put(txn, Key::Volume(name), &volume);

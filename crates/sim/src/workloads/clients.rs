@@ -134,6 +134,9 @@ pub(crate) struct Clients {
     pub(crate) hosts: Preempter,
     /// The attachment that each operation was asked under, where attachments are in use.
     attachments: BTreeMap<u64, Generation>,
+    /// The operation before which the volume gets other limits.
+    limits_at: u64,
+    limits_random: Random,
 }
 
 impl Clients {
@@ -149,6 +152,7 @@ impl Clients {
         let layout = Layout::new(plan);
         // A stream of their own.
         let hosts = Preempter::new(Random::new(random.clone().below(u64::MAX) ^ 0x7072_6565));
+        let limits_random = Random::new(plan.operations ^ u64::from(plan.clients) ^ 0x6c69_6d69);
         Clients {
             at,
             running: BTreeMap::new(),
@@ -159,6 +163,8 @@ impl Clients {
             given_up: Vec::new(),
             hosts,
             attachments: BTreeMap::new(),
+            limits_at: 0,
+            limits_random,
         }
     }
 

@@ -6,7 +6,8 @@ use aws_lc_rs::rand;
 use azekura_base::PeerKey;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType, SerialNumber, string::Ia5String,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SanType, SerialNumber, SignatureAlgorithm,
+    string::Ia5String,
 };
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, pem::PemObject};
 use std::net::IpAddr;
@@ -19,6 +20,11 @@ pub const CERTIFICATE_DAYS: i64 = 30;
 /// Certificates begin so long before they are made, days: clocks differ.
 const BACKDATED_DAYS: i64 = 1;
 const DAY: i64 = 86_400;
+/// Bytes of a public key of P-256, uncompressed (SEC 1, 2.3.3).
+pub const POINT_BYTES: usize = 65;
+/// The name of no machine (RFC 2606): it stands in clients' certificates, for where no name is, some programs take the
+/// subject's for a machine's.
+const NO_MACHINE: &str = "client.invalid";
 /// Behind a certificate comes its key.
 const KEY_BEGINS: &str = "-----BEGIN PRIVATE KEY";
 
@@ -63,6 +69,19 @@ pub struct Reached {
     pub names: Vec<String>,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
+}
+
+/// A client's public key, of P-256.
+struct Point([u8; POINT_BYTES]);
+
+impl PublicKeyData for Point {
+    fn der_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn algorithm(&self) -> &'static SignatureAlgorithm {
+        &PKCS_ECDSA_P256_SHA256
+    }
 }
 
 fn fault(error: &rcgen::Error) -> ChannelError {
@@ -182,6 +201,28 @@ impl Authority {
         certificates.push(self.certificate.clone());
         Ok(Chain { certificates, made: now })
     }
+
+    /// Signs a certificate for a client's public key, in PEM. Programs insist on one that their authority has signed; a
+    /// node asks for the key alone, and for its grant. So the certificate is valid for as long as the authority's may
+    /// be. It is no node's: it says so, and has no machine's name. `now`: seconds since 1970.
+    ///
+    /// # Errors
+    /// When the system has no randomness to give.
+    pub fn sign_client(&self, name: &str, point: [u8; POINT_BYTES], now: i64) -> Result<String, ChannelError> {
+        let mut parameters = parameters(name, now, AUTHORITY_DAYS)?;
+        parameters.subject_alt_names = Ia5String::try_from(NO_MACHINE).ok().map(SanType::DnsName).into_iter().collect();
+        // What a key may be used for is not said: programs differ in what they want to find there.
+        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        parameters.signed_by(&Point(point), &self.issuer).map(|signed| signed.pem()).map_err(|error| fault(&error))
+    }
+}
+
+/// The name of a client's public key, of P-256.
+///
+/// # Errors
+/// Never, but for a fault in a library.
+pub fn key_of_point(point: [u8; POINT_BYTES]) -> Result<PeerKey, ChannelError> {
+    Ok(name_of(&Point(point).subject_public_key_info())?)
 }
 
 #[cfg(test)]
@@ -216,5 +257,13 @@ mod tests {
         let chain = authority.sign(&key, &reached, &[], NOW).unwrap();
         assert!(!chain.is_due(NOW) && !chain.is_due(NOW + 14 * DAY));
         assert!(chain.is_due(NOW + 15 * DAY) && chain.is_due(NOW - 2 * DAY));
+    }
+
+    #[test]
+    fn a_clients_certificate_has_the_clients_key() {
+        let (authority, key) = (Authority::make("c1", NOW).unwrap(), NodeKey::generate().unwrap());
+        let pem = authority.sign_client("ann", key.point().unwrap(), NOW).unwrap();
+        assert_eq!(super::super::fingerprint(&pem).unwrap(), key.name().unwrap());
+        assert_eq!(key_of_point(key.point().unwrap()).unwrap(), key.name().unwrap());
     }
 }

@@ -1,7 +1,9 @@
-//! TLS for HTTP: the same keys, and a certificate authority for those who can't read the cluster's configuration.
+//! TLS for HTTP and for clients of volumes: the same keys, and a certificate authority for those who can't read the
+//! cluster's configuration.
 //!
-//! - `authority`: the cluster's certificate authority, and what it signs for nodes.
-//! - `server`: what a node shows to whoever asks its API, and how it asks others.
+//! - `authority`: the cluster's certificate authority, and what it signs for nodes and for clients.
+//! - `server`: what a node shows to whoever asks its API, and how it asks others; `streams`: the same for clients of
+//!   volumes.
 //! - `trust`: how a client knows a node of its cluster.
 //!
 //! Between nodes no certificate counts: a key is in a node's record or is not (docs/decisions/0037-who-may.md). Clients
@@ -9,11 +11,13 @@
 
 mod authority;
 mod server;
+mod streams;
 mod trust;
 
-pub use authority::{AUTHORITY_DAYS, Authority, CERTIFICATE_DAYS, Chain, Reached};
+pub use authority::{AUTHORITY_DAYS, Authority, CERTIFICATE_DAYS, Chain, POINT_BYTES, Reached, key_of_point};
 pub use server::{Https, peer_of};
-pub use trust::{Trust, fingerprint, trusting};
+pub use streams::StreamTls;
+pub use trust::{Trust, fingerprint, key_of_pem, trusting};
 
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{self as provider, cipher_suite};

@@ -1,5 +1,6 @@
 //! A node's end of HTTPS.
 
+use super::StreamTls;
 use super::authority::Chain;
 use super::{HTTP, crypto};
 use crate::verifier::{AnyKey, KeyVerifier, peer_key};
@@ -16,7 +17,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 /// What a node shows: its key, in a certificate that changes.
 #[derive(Debug)]
-struct Shown {
+pub(super) struct Shown {
     key: Arc<dyn SigningKey>,
     now: RwLock<Arc<CertifiedKey>>,
 }
@@ -32,6 +33,7 @@ impl ResolvesServerCert for Shown {
 pub struct Https {
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
+    streams: StreamTls,
     shown: Arc<Shown>,
 }
 
@@ -66,7 +68,8 @@ impl Https {
         client.alpn_protocols = vec![HTTP.to_vec()];
         client.resumption = Resumption::disabled();
         client.enable_sni = false;
-        Ok(Https { server: Arc::new(server), client: Arc::new(client), shown })
+        let streams = StreamTls::new(Arc::clone(&shown))?;
+        Ok(Https { server: Arc::new(server), client: Arc::new(client), streams, shown })
     }
 
     /// Shows this chain to whoever connects from now on.
@@ -79,6 +82,12 @@ impl Https {
     #[must_use]
     pub fn accepting(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.server)
+    }
+
+    /// For clients of volumes, to which the same certificate is shown.
+    #[must_use]
+    pub fn streams(&self) -> StreamTls {
+        self.streams.clone()
     }
 
     /// For connections to other nodes, to which this node's key is shown. The other end proves its key; whether it is

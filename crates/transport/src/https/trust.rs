@@ -2,12 +2,12 @@
 
 use super::{HTTP, crypto};
 use crate::ChannelError;
-use crate::verifier::peer_key;
+use crate::verifier::{name_of, peer_key};
 use azekura_base::PeerKey;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor};
 use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject};
+use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime, pem::PemObject};
 use rustls::server::ParsedCertificate;
 use rustls::version::TLS13;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
@@ -28,6 +28,20 @@ pub enum Trust {
 /// When that is no certificate.
 pub fn fingerprint(pem: &str) -> Result<PeerKey, ChannelError> {
     Ok(peer_key(&read(pem)?)?)
+}
+
+/// The name of the key in a certificate or of a public key (SubjectPublicKeyInfo), in PEM.
+///
+/// # Errors
+/// When it is neither.
+pub fn key_of_pem(pem: &str) -> Result<PeerKey, ChannelError> {
+    if let Ok(certificate) = CertificateDer::from_pem_slice(pem.as_bytes()) {
+        return Ok(peer_key(&certificate)?);
+    }
+    let key = SubjectPublicKeyInfoDer::from_pem_slice(pem.as_bytes());
+    let key =
+        key.map_err(|error| ChannelError::Key(format!("there is no certificate and no public key in it: {error}")))?;
+    Ok(name_of(&key)?)
 }
 
 fn read(pem: &str) -> Result<CertificateDer<'static>, ChannelError> {

@@ -283,3 +283,23 @@ fn a_drain_tells_which_copies_it_waits_for() {
     std::sync::Arc::make_mut(&mut model.alive).remove(&azekura_base::NodeId(2));
     assert!(note(&model).contains("wait for copies on device 2 of node n2"), "{}", note(&model));
 }
+
+#[test]
+fn who_serves_volumes_in_clear_on_a_network_is_named() {
+    let mut model = model();
+    let mut note = |endpoints: &[(&str, &str)]| {
+        let nodes = std::sync::Arc::make_mut(&mut model.nodes);
+        let node = nodes.values_mut().next().unwrap();
+        let mut record = node.record.clone();
+        let endpoint = |(protocol, address): &(&str, &str)| Endpoint::new(protocol, (*address).to_owned());
+        record.endpoints = endpoints.iter().map(endpoint).collect();
+        *node = std::sync::Arc::new(azekura_model::Versioned { record, mod_revision: 1 });
+        judged(&model, &stats()).notes.into_iter().find(|note| note.contains("without TLS"))
+    };
+    let guarded = [("nbds", "10.0.0.1:10809"), ("nbd", "127.0.0.1:1"), ("nbd", "[::1]:1"), ("nbd", "unix:/run/a")];
+    assert_eq!(note(&guarded), None);
+    for address in ["10.0.0.1:10809", "0.0.0.0:10809", "[fe80::1]:10809"] {
+        let told = note(&[guarded[0], ("nbd", address)]).unwrap();
+        assert!(told.contains(address) && !told.contains("127"), "{told}");
+    }
+}

@@ -64,7 +64,7 @@ impl DataPlane {
         }
         let stream_bytes = RECEIVE_BYTES_MAX / self.shards.count() / self.clients.frontend.connections();
         // A connection that has ended meanwhile is reported as closed; its stream is of no use.
-        let client = Client::new(speak(stream_bytes, self.reactor.own_address(conn)));
+        let client = speak(stream_bytes, self.reactor.own_address(conn));
         let _ = self.reactor.install(conn, Conn::Client(Box::new(client)));
         self.look_for_sharing(conn);
     }
@@ -112,6 +112,7 @@ impl DataPlane {
                 Effect::Ended(volume, attachment) => self.report(Report::Ended(volume, attachment)),
                 Effect::Nexus(number, news) => self.report(Report::Nexus(number, news)),
                 Effect::ReadConfiguration => self.report(Report::ReadConfiguration),
+                Effect::Orphaned(token) => self.node.orphan(token),
                 Effect::Reserves(token, name, volume, request) => {
                     self.report(Report::Reserves(token, name, volume, request))
                 }
@@ -142,7 +143,7 @@ mod tests {
     #[test]
     fn clients_that_wait_for_a_shard_which_stands_still_have_places() {
         let mut fixture = Fixture::new();
-        let speak: Speak = Arc::new(|bytes, _| Box::new(Connection::new(bytes)));
+        let speak: Speak = Arc::new(|bytes, _| Client::new(Box::new(Connection::new(bytes))));
         for _ in 0..4 * CLIENTS_MAX {
             let conn = fixture.accept();
             fixture.plane.deal(conn, Arc::clone(&speak));

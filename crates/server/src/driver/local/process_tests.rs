@@ -6,7 +6,7 @@ use crate::args::NodeArgs;
 use crate::driver::dataplane::Membership;
 use crate::driver::messages::{Handles, Reports};
 use crate::driver::process_fixture::{
-    CHUNK, CHUNKS, CLUSTER, Control, NAME, NODE, PATIENCE, credentials, device, view,
+    CHUNK, CHUNKS, CLUSTER, Control, NAME, NODE, PATIENCE, credentials, device, streams, view,
 };
 use crate::shards::Shards;
 use azekura_base::{Endpoint, Transport};
@@ -99,7 +99,7 @@ async fn shards_of_a_process_do_without_the_network() {
     let command = NodeArgs::augment_args(clap::Command::new("node").no_binary_name(true));
     let matches = command.get_matches_from(options.into_iter().chain([socket.to_str().unwrap()]));
     let args = NodeArgs::from_arg_matches(&matches).unwrap();
-    let mut plane = Shards::start(&args, ClientLimits::default()).await.unwrap();
+    let mut plane = Shards::start(&args, ClientLimits::default(), streams()).await.unwrap();
     let shards = plane.handles();
     let (sender, reports) = mpsc::unbounded_channel();
     let mut devices = [1, 2].map(|number| Some(device(folder.path(), number)));

@@ -6,7 +6,7 @@ use crate::args::NodeArgs;
 use crate::driver::commands::Command;
 use crate::driver::dataplane::Membership;
 use crate::driver::messages::{Report, Reports};
-use crate::driver::process_fixture::{CLUSTER, NODE, PATIENCE};
+use crate::driver::process_fixture::{CLUSTER, NODE, PATIENCE, streams};
 use crate::shards::Shards;
 use azekura_base::{DeviceId, Endpoint, Inbox, NodeId, Outbox, PeerKey, PgId, Shard, Transport};
 use azekura_frontend::ClientLimits;
@@ -93,7 +93,7 @@ impl Process {
         let command = NodeArgs::augment_args(clap::Command::new("node").no_binary_name(true));
         let options = ["--data", "unused", "--shards", "2", "--listen", &listen];
         let args = NodeArgs::from_arg_matches(&command.get_matches_from(options)).unwrap();
-        let mut shards = Shards::start(&args, ClientLimits::default()).await.unwrap();
+        let mut shards = Shards::start(&args, ClientLimits::default(), streams()).await.unwrap();
         let handles = shards.handles();
         let ((key, credentials), (sender, reports)) = (own_key(), mpsc::unbounded_channel());
         shards.begin(|shard| Membership {

@@ -299,7 +299,7 @@ impl Node {
         let work = move || {
             let mut reactor = Reactor::<Conn>::new(Options::default()).unwrap();
             let listener = reactor.listen_unix(&socket).unwrap();
-            let speak: Speak = Arc::new(|_, _| Box::new(Mailbox::default()));
+            let speak: Speak = Arc::new(|_, _| azekura_frontend::Client::new(Box::new(Mailbox::default())));
             let clients = vec![ClientsListener { listener, speak, deals: false }];
             let handle = Handle::new(sender, reactor.waker());
             told.send(handle.clone()).unwrap();

@@ -53,6 +53,11 @@ impl<S: Scene> Cluster<S> {
                 };
                 self.queue.push(at, Event::Look(life));
             }
+            Effect::Orphaned(token) => {
+                if let Some(shard) = self.loop_of_mut(life) {
+                    shard.node.orphan(token);
+                }
+            }
             Effect::Answered(token, outcome) => S::answered(self, token, outcome),
             Effect::Warn(what) => self.trace.remark(self.now, || format!("{:?} warns: {what}", life.endpoint())),
         }

@@ -8,7 +8,7 @@ mod plain;
 
 use crate::kernel::process::Life;
 use azekura_base::{Generation, VolumeId};
-use azekura_frontend::{Client, ClientLimits, Clients, Frontend};
+use azekura_frontend::{Budgets, Client, ClientLimits, Clients, Frontend};
 use azekura_gateway::Unsettled;
 use plain::Wire;
 use std::cell::RefCell;
@@ -35,9 +35,9 @@ pub(crate) struct Front {
 }
 
 impl Front {
-    pub(crate) fn new(unsettled: Arc<Unsettled>) -> Front {
+    pub(crate) fn new(unsettled: Arc<Unsettled>, budgets: Arc<Budgets>) -> Front {
         let mut frontend = Frontend::new(ClientLimits::default());
-        frontend.share(unsettled);
+        frontend.share(unsettled, budgets);
         Front { frontend, sockets: Sockets(BTreeMap::new()) }
     }
 

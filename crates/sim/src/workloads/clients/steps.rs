@@ -15,7 +15,7 @@ use crate::workloads::fsx;
 use crate::workloads::lost;
 use crate::workloads::snapshots::relay;
 use crate::world::World;
-use azekura_base::{Endpoint, Generation, IoStatus};
+use azekura_base::{Endpoint, Generation, IoLimits, IoStatus, LIMIT_BYTES_MIN, LIMIT_IOPS_MIN};
 use azekura_frontend::Request;
 use azekura_gateway::{Op, Outcome, Piece, RETRY_INTERVAL_MAX};
 use azekura_node::ReadLimits;
@@ -28,6 +28,7 @@ impl World {
         if !self.works() {
             return;
         }
+        self.may_limit();
         let again = self.now + self.scene.clients.random.spread_millis(1, self.plan.pause_ms_max);
         self.cue_at(again, Cue::Client(client));
         let depth = self.scene.clients.running.values().filter(|op| op.client == Some(client)).count();
@@ -59,6 +60,22 @@ impl World {
             Kind::Trim => Request::Trim { offset, len },
         };
         self.submit(line, id, request);
+    }
+
+    /// Every hundredth operation finds the volume with other limits.
+    fn may_limit(&mut self) {
+        let Clients { issued, limits_at, limits_random, .. } = &mut self.scene.clients;
+        if !self.plan.limits_change || *issued < *limits_at {
+            return;
+        }
+        *limits_at = *issued + 100;
+        let random = limits_random;
+        let limits = random.chance(70).then(|| IoLimits {
+            iops: Some(random.between(LIMIT_IOPS_MIN, 200)),
+            bytes_per_second: random.chance(50).then_some(LIMIT_BYTES_MIN),
+            burst_seconds: random.below(3) as u32,
+        });
+        self.limit_volume(VOLUME, limits.as_ref());
     }
 
     /// An operation begins. Gives its number.
@@ -193,16 +210,7 @@ impl World {
             Outcome::Failed(IoStatus::Io) if lost::timed_out(waited, self.plan.io_timeout) => {
                 self.report.timed_out += 1;
                 self.record(id, &op, NEVER);
-                if op.kind == Kind::Write {
-                    let sectors = op.first..op.first + op.count;
-                    self.scene.clients.given_up.push(GivenUp {
-                        id,
-                        life: op.life,
-                        attachment: op.attachment,
-                        sectors,
-                        at: end,
-                    });
-                }
+                self.note_given_up(id, &op, end);
             }
             Outcome::Failed(status) => {
                 self.report.failed += 1;
@@ -266,7 +274,17 @@ impl World {
             None => self.report.unknown += 1,
         }
         self.trace.step(self.now, id, || format!("{:?} operation {id}: its connection has ended", op.life.endpoint()));
+        let end = self.stamp();
+        self.note_given_up(id, &op, end);
         self.record(id, &op, NEVER);
+    }
+
+    /// Nobody waits any more for a write that may still happen.
+    fn note_given_up(&mut self, id: u64, op: &PendingOp, at: Stamp) {
+        if op.kind == Kind::Write {
+            let (life, attachment, sectors) = (op.life, op.attachment, op.first..op.first + op.count);
+            self.scene.clients.given_up.push(GivenUp { id, life, attachment, sectors, at });
+        }
     }
 
     /// The gateways of a life are gone: nobody looks at what they hold any more.

@@ -1,0 +1,152 @@
+//! Which clients may open what, by the keys that they prove (docs/decisions/0037-who-may.md).
+
+use azekura_base::{Needs, PeerKey, Role};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Who {
+    /// Somebody of whom nothing is asked: whoever can come to this door may use it.
+    #[default]
+    Unasked,
+    /// Somebody who was asked for a key, and the one that he has proved.
+    Asked(Option<PeerKey>),
+}
+
+/// What the owner of a key may.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Right {
+    /// His name, for people.
+    pub name: String,
+    /// His role.
+    pub role: Role,
+    /// The volumes that this is about, with their snapshots; `None`: all.
+    pub volumes: Option<BTreeSet<String>>,
+}
+
+/// What those may of whom a key is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Admission {
+    /// Nobody needs a right; who has one has no more than that.
+    pub open: bool,
+    /// Rights, by key.
+    pub rights: BTreeMap<PeerKey, Right>,
+}
+
+/// What one connection may.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum May<'a> {
+    /// See and open all.
+    All,
+    /// What this right says.
+    As(&'a Right),
+    /// Not even ask.
+    Nothing,
+}
+
+impl Admission {
+    pub(crate) fn of(&self, who: Who) -> May<'_> {
+        let Who::Asked(key) = who else { return May::All };
+        match key.and_then(|key| self.rights.get(&key)) {
+            Some(right) if right.role.may(Needs::SeeVolumes) => May::As(right),
+            Some(_) => May::Nothing,
+            None if self.open => May::All,
+            None => May::Nothing,
+        }
+    }
+
+    /// What to tell somebody who may not even ask. What is there is not to be guessed from it.
+    pub(crate) fn refusal(&self, who: Who) -> Option<String> {
+        let May::Nothing = self.of(who) else { return None };
+        Some(match who {
+            Who::Asked(Some(key)) => format!(
+                "the key {key} of the client's certificate opens nothing here: an administrator lets it in (azekura key \
+                 add)"
+            ),
+            _ => "show a client certificate: an administrator makes one (azekura key new)".to_owned(),
+        })
+    }
+}
+
+impl May<'_> {
+    /// Whether what has this name is there at all: for whoever does not see it, it is not.
+    pub fn sees(self, name: &str) -> bool {
+        match self {
+            May::All => true,
+            May::Nothing => false,
+            May::As(right) => {
+                let volume = name.split_once('@').map_or(name, |(volume, _)| volume);
+                right.volumes.as_ref().is_none_or(|volumes| volumes.contains(volume))
+            }
+        }
+    }
+
+    /// Sees all that there is.
+    pub fn sees_all(self) -> bool {
+        matches!(self, May::All | May::As(Right { volumes: None, .. }))
+    }
+
+    /// Why it opens nothing of what it sees.
+    pub fn why_not_open(self) -> Option<String> {
+        match self {
+            May::As(right) if !right.role.may(Needs::UseVolumes) => {
+                Some(format!("{} has the role '{}', which sees volumes and opens none", right.name, right.role))
+            }
+            May::Nothing => Some("it is not for this client any more".to_owned()),
+            _ => None,
+        }
+    }
+
+    /// Whether a connection that has opened this may go on.
+    pub fn opens(self, name: &str) -> bool {
+        self.sees(name) && self.why_not_open().is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: PeerKey = PeerKey([1; 32]);
+    const OTHER: PeerKey = PeerKey([2; 32]);
+
+    fn admission(open: bool, role: Role, volumes: Option<&[&str]>) -> Admission {
+        let volumes = volumes.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
+        let right = Right { name: "ann".to_owned(), role, volumes };
+        Admission { open, rights: BTreeMap::from([(KEY, right)]) }
+    }
+
+    #[test]
+    fn roles_open_what_the_table_says() {
+        for role in Role::ALL {
+            let admission = admission(false, role, None);
+            let may = admission.of(Who::Asked(Some(KEY)));
+            assert_eq!(may.sees("v"), role.may(Needs::SeeVolumes), "{role}");
+            assert_eq!(may.opens("v"), role.may(Needs::UseVolumes), "{role}");
+            assert_eq!(admission.refusal(Who::Asked(Some(KEY))).is_some(), !may.sees("v"), "{role}");
+        }
+    }
+
+    #[test]
+    fn who_has_no_right_may_what_the_cluster_lets_anybody() {
+        for open in [false, true] {
+            let admission = admission(open, Role::User, Some(&["v"]));
+            for who in [Who::Asked(None), Who::Asked(Some(OTHER))] {
+                assert_eq!(admission.of(who).opens("w"), open);
+                assert_eq!(admission.refusal(who).is_none(), open);
+            }
+            assert!(admission.of(Who::Unasked).opens("w"));
+            assert!(!admission.of(Who::Asked(Some(KEY))).opens("w"), "who has a right has no more");
+        }
+    }
+
+    #[test]
+    fn a_volumes_snapshots_go_with_it_and_no_other_name_does() {
+        let admission = admission(false, Role::User, Some(&["v"]));
+        let may = admission.of(Who::Asked(Some(KEY)));
+        assert!(may.opens("v") && may.opens("v@monday") && !may.sees_all());
+        for other in ["w", "v2", "w@v", "", "@v", "V"] {
+            assert!(!may.sees(other), "{other}");
+        }
+    }
+}

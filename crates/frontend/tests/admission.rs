@@ -1,0 +1,103 @@
+//! What clients may of whom a key is asked, and what becomes of them when they may no more.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use azekura_base::{Generation, PeerKey, Role};
+use azekura_frontend::{Admission, Close, Effect, Right};
+use std::sync::Arc;
+use support::Rig;
+
+/// Who has these keys, with these roles, and these volumes or all.
+fn admission(rights: &[(u8, Role, &[&str])]) -> Arc<Admission> {
+    let right = |(key, role, names): &(u8, Role, &[&str])| {
+        let volumes = names.iter().map(|name| (*name).to_owned()).collect();
+        let volumes = Some(volumes).filter(|_| !names.is_empty());
+        (PeerKey([*key; 32]), Right { name: format!("owner of {key}"), role: *role, volumes })
+    };
+    Arc::new(Admission { open: false, rights: rights.iter().map(right).collect() })
+}
+
+fn rig(rights: &[(u8, Role, &[&str])]) -> Rig {
+    let mut rig = Rig::new(&["v", "w", "v@monday", "w@monday"]);
+    let admission = admission(rights);
+    rig.front(|frontend, cx| frontend.admit_by(admission, cx));
+    rig
+}
+
+#[test]
+fn each_sees_what_is_for_him() {
+    let mut rig = rig(&[(1, Role::User, &[]), (2, Role::User, &["w"]), (3, Role::Operator, &[])]);
+    let plain = rig.connect();
+    let [one, two, three] = [1, 2, 3].map(|key| rig.connect_with(Some(key)));
+    // Twice, for listings are kept.
+    for _ in 0..2 {
+        for (conn, seen) in [(two, "w\n"), (plain, "v w\n"), (one, "v w\n"), (three, "v w\n")] {
+            rig.say(conn, "list");
+            assert_eq!(rig.heard(conn), seen);
+        }
+    }
+    rig.say(three, "open v");
+    assert!(rig.heard(three).contains("sees volumes and opens none"));
+    rig.say(two, "open v");
+    assert_eq!(rig.heard(two), "there is no such export\n", "the configuration is not asked for it either");
+    rig.say(two, "open v@monday");
+    assert_eq!(rig.heard(two), "there is no such export\n");
+    rig.say(two, "open none");
+    assert_eq!(rig.heard(two), "there is no such export\n");
+    assert_eq!(rig.effects(), []);
+    rig.say(two, "open w@monday");
+    assert!(rig.heard(two).contains("opened w@monday"));
+}
+
+#[test]
+fn a_stranger_hears_the_same_whatever_he_says() {
+    let mut rig = rig(&[(1, Role::Metrics, &[])]);
+    for key in [None, Some(1), Some(9)] {
+        let conn = rig.connect_with(key);
+        rig.say(conn, "list");
+        let said = rig.heard(conn);
+        assert!(said.contains("azekura key"), "{said}");
+        for line in ["open v", "open none", "open v@monday", "take n v"] {
+            rig.say(conn, line);
+            assert_eq!(rig.heard(conn), said);
+        }
+    }
+    let before = rig.connect();
+    rig.say(before, "open none");
+    assert_eq!(rig.effects(), [Effect::ReadConfiguration], "of others nothing is asked");
+}
+
+#[test]
+fn who_may_no_more_is_cut_off_and_nobody_else() {
+    let mut rig = rig(&[(1, Role::User, &["v"]), (2, Role::User, &["w"])]);
+    let (one, two, plain) = (rig.connect_with(Some(1)), rig.connect_with(Some(2)), rig.connect());
+    for (conn, name, id, generation) in [(one, "v", 1, 7), (two, "w", 2, 8)] {
+        rig.say(conn, &format!("open {name}"));
+        assert_eq!(rig.effects(), [Effect::Attach(name.into())]);
+        rig.attached(name, id, generation);
+    }
+    rig.say(plain, "open v");
+    rig.say(one, "write 0 hello");
+    assert_eq!(rig.volumes.asked.len(), 1);
+
+    let now = admission(&[(1, Role::User, &["w"]), (2, Role::User, &["w"])]);
+    rig.front(|frontend, cx| frontend.admit_by(now, cx));
+    let effects = rig.effects();
+    assert!(effects.contains(&Effect::Close(one, Close::AtOnce)), "{effects:?}");
+    assert_eq!(effects.iter().filter(|effect| matches!(effect, Effect::Close(..))).count(), 1);
+    rig.say(one, "write 0 more");
+    assert_eq!(rig.volumes.asked.len(), 1, "nothing more of it is let in");
+    rig.answer_all();
+    rig.gone(one);
+    assert_eq!(rig.effects(), [], "another client has the volume open");
+    rig.say(two, "write 0 x");
+    rig.say(plain, "write 0 x");
+    assert_eq!(rig.volumes.asked.len(), 2);
+    rig.answer_all();
+    rig.gone(plain);
+    assert_eq!(rig.effects(), [Effect::GiveBack("v".into(), Generation(7))]);
+
+    rig.front(|frontend, cx| frontend.admit_by(admission(&[]), cx));
+    assert!(rig.effects().contains(&Effect::Close(two, Close::AtOnce)));
+}
