@@ -357,6 +357,10 @@ fn a_host_that_was_put_out_writes_nothing() {
     let report = run_all(Mode::Reservations, 1..=8);
     assert!(faults(&report, "host put out") > 100 && faults(&report, "write barred") > 100, "{report}");
     assert!(faults(&report, "attachment ended by a reservation") > 3 && report.done > 3000, "{report}");
+    // A write that had failed and was overtaken was taken for one that has happened.
+    let seed = 299_993_583;
+    let plan = Plan::draw(Mode::Reservations, seed).with_rule(drawn_rule(seed)).with_shards(Shards::draw(seed));
+    must_hold(seed, &Plan { registered_starts: true, ..plan });
 }
 
 #[test]
