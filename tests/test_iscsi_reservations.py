@@ -28,6 +28,7 @@ A, B = 0xA, 0xB
 DATA = b"d" * 4096
 CHUNK_BLOCKS = (4 << 20) // BLOCK
 CHUNKS = 32
+ROUNDS = 10
 # Of a command that waits for a node which stands still: that node's time to confirm, and the groups' for the fence.
 FENCED_WITHIN_S = 40
 
@@ -91,6 +92,15 @@ def test_who_is_preempted_at_another_node_does_not_write(shared):
     assert b.attentions() == 1 and b.write_status(0, DATA) == RESERVATION_CONFLICT
     assert a.reserve_out(CLEAR, A) == GOOD
     assert b.write_status(0, DATA) == GOOD and b.keys() == []
+
+
+def test_who_is_preempted_hears_of_that_before_the_answer(shared):
+    """Also where nobody holds a reservation, and so nobody may do less than before: the next command tells it."""
+    a, b = host(shared, 0), host(shared, 1)
+    for take_away in ((PREEMPT, B, A), (CLEAR, B)) * ROUNDS:
+        assert a.reserve_out(REGISTER_AND_IGNORE, 0, A) == b.reserve_out(REGISTER_AND_IGNORE, 0, B) == GOOD
+        assert b.reserve_out(*take_away) == GOOD
+        assert a.attentions() == 1, take_away
 
 
 def test_reservations_outlast_a_restart_of_all_nodes(shared):

@@ -184,8 +184,9 @@ pub struct ReservationsRecord {
     pub generation: u32,
     /// The number of the last change.
     pub number: u64,
-    /// Up to this change somebody may do less or more than before, and not every gateway has confirmed that nothing is
-    /// under way any more that was begun before. Until all have, no command of reservations is answered.
+    /// Up to this change somebody may do less or more than before or is told of something, and not every gateway has
+    /// confirmed that the sessions are told, and that nothing is under way any more that was begun before. Until all
+    /// have, no command of reservations is answered.
     #[serde(default, with = "crate::zero_is_none")]
     pub fence_due: Option<u64>,
     /// The attachments that have confirmed the change for which a fence is due; none when no fence is due.
@@ -386,7 +387,8 @@ impl ReservationsRecord {
         };
         let Some(mut next) = verdict.next else { return (nothing(ReservationStatus::Good), None) };
         next.number = self.number + 1;
-        if !verdict.aborted.is_empty() || self.gives_other_rights_than(&next) {
+        let is_told = !verdict.notices.is_empty() || !verdict.aborted.is_empty();
+        if is_told || self.gives_other_rights_than(&next) {
             next.fence_due = Some(next.number);
         }
         let change = ReservationChange {
