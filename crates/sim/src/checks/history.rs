@@ -28,7 +28,8 @@ pub(crate) struct Seen {
 pub(crate) struct Register {
     pub(crate) writes: Vec<Written>,
     pub(crate) reads: Vec<Seen>,
-    /// Writes of unknown outcome that have an end because a later one was acknowledged: they happened by then, or never.
+    /// Writes of unknown outcome that have an end because a later one was acknowledged: they happened by then, or
+    /// never.
     pub(crate) overtaken: BTreeSet<Value>,
 }
 
