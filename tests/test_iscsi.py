@@ -26,8 +26,6 @@ SKIPPED = {
     "RECEIVECOPYRESULT is not implemented": "EXTENDED COPY",
     "RECEIVE_COPY_RESULTS is not implemented": "EXTENDED COPY",
     "ORWRITE is not implemented": "ORWRITE",
-    "PERSISTENT RESERVE IN is not implemented": "persistent reservations",
-    "PROUT Not Supported": "persistent reservations",
     "RESERVE6 is not implemented": "RESERVE",
     "READDEFECTDATA10 is not implemented": "READ DEFECT DATA",
     "READDEFECTDATA12 is not implemented": "READ DEFECT DATA",

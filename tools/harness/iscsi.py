@@ -9,6 +9,11 @@ BLOCK = 512
 LOGIN, SCSI_COMMAND, LOGOUT = 0x43, 0x01, 0x46
 LOGIN_RESPONSE, SCSI_RESPONSE, DATA_IN = 0x23, 0x21, 0x25
 READ_10, WRITE_10 = 0x28, 0x2A
+RESERVE_IN, RESERVE_OUT = 0x5E, 0x5F
+GOOD, CHECK_CONDITION, BUSY, RESERVATION_CONFLICT = 0, 2, 8, 0x18
+# Service actions of PERSISTENT RESERVE OUT (SPC-4 section 6.16), and a type of reservations.
+REGISTER, RESERVE, RELEASE, CLEAR, PREEMPT, PREEMPT_AND_ABORT, REGISTER_AND_IGNORE = range(7)
+WRITE_EXCLUSIVE_REGISTRANTS_ONLY = 5
 FINAL, READS, WRITES = 0x80, 0x40, 0x20
 
 
@@ -75,9 +80,12 @@ class Session:
         return self
 
     def _command(self, opcode, flags, block, count, data=b""):
+        cdb = struct.pack(">BBIBHB", opcode, 0, block, 0, count, 0)
+        return self._task(cdb, flags, count * BLOCK, data)
+
+    def _task(self, cdb, flags, length, data=b""):
         self.itt += 1
-        cdb = struct.pack(">BBIBHB", opcode, 0, block, 0, count, 0).ljust(16, b"\0")
-        rest = struct.pack(">III", count * BLOCK, self.cmd_sn, 0) + cdb
+        rest = struct.pack(">II", length, self.cmd_sn) + bytes(4) + cdb.ljust(16, b"\0")
         self._send(SCSI_COMMAND, FINAL | flags | 1, bytes(8), self.itt, rest, data)
         self.cmd_sn += 1
         return self.itt
@@ -102,6 +110,49 @@ class Session:
             read += data
             if head[1] & 1:
                 return itt, head[3], read
+
+    def status_of(self, itt):
+        """The status of a task, whose answer is the next one, and what was read."""
+        answered, status, read = self.answer()
+        assert answered == itt, (answered, itt)
+        return status, read
+
+    def send_reserve_out(self, action, key=0, other=0, kind=WRITE_EXCLUSIVE_REGISTRANTS_ONLY):
+        """Sends PERSISTENT RESERVE OUT: `other` is what it registers, or the key that it puts out."""
+        cdb = struct.pack(">BBB2xIx", RESERVE_OUT, action, kind, 24)
+        return self._task(cdb, WRITES, 24, struct.pack(">QQ8x", key, other))
+
+    def reserve_out(self, action, key=0, other=0, kind=WRITE_EXCLUSIVE_REGISTRANTS_ONLY):
+        """The status of PERSISTENT RESERVE OUT."""
+        return self.status_of(self.send_reserve_out(action, key, other, kind))[0]
+
+    def _reserve_in(self, action):
+        itt = self._task(struct.pack(">BB5xHx", RESERVE_IN, action, 4096), READS, 4096)
+        status, data = self.status_of(itt)
+        if status != GOOD:
+            raise IscsiError(f"PERSISTENT RESERVE IN ended with status {status:#04x}")
+        return data[8 : 8 + int.from_bytes(data[4:8])]
+
+    def keys(self):
+        """The keys that are registered."""
+        data = self._reserve_in(0)
+        return [int.from_bytes(data[at : at + 8]) for at in range(0, len(data), 8)]
+
+    def reservation(self):
+        """The key of who holds the reservation, and its type; `None`: there is none."""
+        data = self._reserve_in(1)
+        return (int.from_bytes(data[:8]), data[13] & 15) if data else None
+
+    def attentions(self):
+        """Takes the unit attentions that wait; gives how many commands they have cost."""
+        count = 0
+        while self.status_of(self._task(bytes(6), 0, 0))[0] == CHECK_CONDITION:
+            count += 1
+        return count
+
+    def write_status(self, block, data):
+        """Writes, and gives the status."""
+        return self.status_of(self.send_write(block, data))[0]
 
     def write(self, block, data):
         """Writes, and waits for the answer."""

@@ -20,6 +20,7 @@ MODES = (
     ("keys",),
     ("hangs",),
     ("attachments",),
+    ("reservations",),
     ("snapshots",),
     ("snapshots", FAILING),
     ("snapshots", RESTORED),

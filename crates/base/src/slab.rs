@@ -85,6 +85,11 @@ impl<T> Slab<T> {
         slots.filter_map(|(index, slot)| Some((u64::from(slot.generation) << 32 | index, slot.value.as_mut()?)))
     }
 
+    /// All values.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().filter_map(|slot| slot.value.as_ref())
+    }
+
     /// All values, in the order of their places.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.slots.iter_mut().filter_map(|slot| slot.value.as_mut())

@@ -179,6 +179,12 @@ impl Attacher {
         }
     }
 
+    /// Ends the attachments of these names by force, and fences them. Their nodes' clients may come again.
+    pub(crate) async fn put_out(&self, volume: &str, names: &BTreeSet<Generation>) -> Result<(), MetaError> {
+        let changed = self.meta.put_out(volume, names).await?;
+        self.fence(changed).await.map(drop)
+    }
+
     /// Ends a volume's attachment to a node, or all of them.
     pub async fn detach(&self, volume: &str, node: Option<&str>) -> Result<ChangedAttachments, MetaError> {
         let wanted = node.map(|name| node_of(&self.meta.model(), name)).transpose()?;
@@ -244,7 +250,7 @@ impl Attacher {
 
     /// Of the processes that have the volume, those that have certainly ended: they give no sign of life, or the data
     /// plane has met their successor, or knows that nobody is there.
-    async fn gone(&self, volume: &str) -> Result<BTreeSet<(NodeId, u64)>, MetaError> {
+    pub(crate) async fn gone(&self, volume: &str) -> Result<BTreeSet<(NodeId, u64)>, MetaError> {
         let known = self.meta.attachments_of(volume).await?;
         // As new as the attachments: whoever has attached since was alive.
         let model = self.meta.model_at(known.revision).await?;

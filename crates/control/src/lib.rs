@@ -6,6 +6,7 @@
 //! - [`join`]: asking a cluster to take this machine in.
 //! - `doors`: where the REST API is asked.
 //! - `api`: the handlers of the REST API, whose types are in `azekura_api`.
+//! - [`reservations`]: carrying commands of reservations out.
 //! - [`snapshots`]: making snapshots, and what is done with them.
 //! - [`snapshot`]: where it gets what its node says about itself; [`layers`]: and about layers on its devices.
 //!
@@ -28,6 +29,7 @@ mod joining;
 pub mod layers;
 mod proofs;
 pub mod reconcile;
+pub mod reservations;
 pub mod snapshot;
 pub mod snapshots;
 pub mod volumes;
@@ -38,6 +40,7 @@ pub use data_keys::{DataKeys, KEYS_RETRY};
 pub use doors::{Doors, bind, bind_local};
 pub use joining::join;
 pub use proofs::{draw_secret, hash_of};
+pub use reservations::Reserver;
 pub use snapshot::NodeStatistics;
 pub use snapshots::Snapshots;
 

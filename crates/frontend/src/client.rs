@@ -1,6 +1,7 @@
 //! One client's connection.
 
 use crate::admission::Who;
+use crate::heeding::Era;
 use crate::protocol::{StreamProtocol, Tag};
 use azekura_base::Generation;
 use azekura_gateway::Op;
@@ -26,6 +27,8 @@ pub(crate) struct Ready {
     pub tag: Tag,
     pub memory_bytes: usize,
     pub op: Op,
+    /// Its rights were looked at in this era.
+    pub era: Era,
 }
 
 impl Client {

@@ -1,8 +1,10 @@
 //! What a front end wants done.
 
 use crate::nexuses::News;
-use azekura_base::Generation;
+use crate::reservations::ReservationRequest;
+use azekura_base::{Generation, VolumeId};
 use azekura_gateway::Outcome;
+use std::sync::Arc;
 
 /// How a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +35,12 @@ pub enum Effect<K> {
     /// Read the configuration, because clients ask for exports that are not known here;
     /// [`crate::Frontend::configuration_read`] answers.
     ReadConfiguration,
+    /// Something is asked of the reservations of the volume of this name and number; [`crate::Frontend::reserved`]
+    /// answers with this token.
+    Reserves(u64, Arc<str>, VolumeId, ReservationRequest),
+    /// All changes of the volume's reservations up to this one are heeded here: nothing is under way that was asked for
+    /// before they were known. Told where a fence is due, and where the volume is not used, too.
+    Heeds(VolumeId, u64),
     /// The client that has asked for the request of this token, which was submitted, is gone.
     Orphaned(u64),
     /// A request of [`crate::Frontend::submit`] has ended.

@@ -3,6 +3,7 @@
 use crate::REQUEST_BYTES_MAX;
 use crate::admission::{Admission, May, Who};
 use crate::attaching::Attaching;
+use crate::reservations::{KnownReservations, Reservations};
 use crate::verbs::{Verb, Verbs};
 use azekura_base::{BLOCK_SIZE, VolumeId};
 use azekura_gateway::{Keyring, VolumeView};
@@ -41,6 +42,13 @@ pub trait Exports {
     /// stays so until the connection is closed.
     fn has_nexus(&self) -> bool {
         true
+    }
+
+    /// The reservations of an export that can be written; `None`: there is no such thing here. As long as nothing has
+    /// changed, the answer is the same one.
+    fn reservations(&self, export: VolumeId) -> Option<Arc<Reservations>> {
+        let _ = export;
+        None
     }
 
     /// A protocol's listing of all exports that a client may see: the bytes that `make` makes of them, in order.
@@ -140,6 +148,8 @@ pub(crate) struct Volumes<'a, K> {
     pub listings: &'a Listings,
     /// Which of them are attached here.
     pub attaching: &'a Attaching<K>,
+    /// Their reservations.
+    pub reservations: &'a KnownReservations,
     /// What is not among them is certainly not there.
     pub is_certain: bool,
     /// Who is at its other end, and what such may.
@@ -194,6 +204,10 @@ impl<K: Copy + Ord> Exports for Volumes<'_, K> {
 
     fn has_nexus(&self) -> bool {
         self.has_nexus
+    }
+
+    fn reservations(&self, export: VolumeId) -> Option<Arc<Reservations>> {
+        self.reservations.of(export).cloned()
     }
 
     /// Snapshots can be opened by their names; there may be very many, so that they are not listed.

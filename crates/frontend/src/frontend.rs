@@ -6,6 +6,7 @@ use crate::client::{Client, Ready};
 use crate::doors::Doors;
 use crate::effect::{Close, Effect};
 use crate::exports::{Listings, Volumes};
+use crate::heeding::{Era, Heeding};
 use crate::limits::Throttle;
 use crate::members::Members;
 use crate::memory::{Memory, MemoryLimits};
@@ -13,6 +14,8 @@ use crate::missing::Missing;
 use crate::nexuses::News;
 use crate::patience::Patience;
 use crate::protocol::{Event, StreamProtocol, Tag};
+use crate::request::Request;
+use crate::reservations::KnownReservations;
 use crate::turns::{TurnLimits, Turns};
 use crate::{CONNECTION_REQUESTS_MAX, ClientLimits};
 use azekura_base::{Generation, Repeats, Slab, VolumeId};
@@ -23,8 +26,10 @@ use std::time::Duration;
 
 mod admission;
 mod closing;
+mod knowing;
 mod leaving;
 mod nexus;
+mod reserving;
 
 use closing::Notice;
 
@@ -56,6 +61,10 @@ enum Owner<K> {
         attachment: Generation,
         /// The nexus that is not over before: of a client that has gone.
         member: Option<u64>,
+        /// It has taken a turn.
+        in_turn: bool,
+        /// The volume that a write changes, and the era of its rights.
+        writes: Option<(VolumeId, Era)>,
     },
     /// One of [`Frontend::submit`].
     Other(u64),
@@ -99,6 +108,8 @@ pub struct Frontend<K> {
     /// changed last.
     opened: BTreeMap<K, Arc<VolumeView>>,
     listings: Listings,
+    reservations: KnownReservations,
+    heeding: Heeding,
     /// What those may of whom a key is asked.
     admission: Arc<Admission>,
     doors: Doors<K>,
@@ -129,6 +140,8 @@ impl<K: Copy + Ord> Frontend<K> {
             patience: Patience::default(),
             opened: BTreeMap::new(),
             listings: Listings::default(),
+            reservations: KnownReservations::default(),
+            heeding: Heeding::default(),
             admission: Arc::default(),
             doors: Doors::new(limits.connections_max),
             memory: Memory::new(MemoryLimits { bytes_max: limits.memory_bytes_max, ..MemoryLimits::default() }),
@@ -201,12 +214,13 @@ impl<K: Copy + Ord> Frontend<K> {
         let number = self.members.number(conn);
         let mut left = 0;
         for (token, owner) in self.running.iter_mut() {
-            if let Owner::Client { waits, member, .. } = owner
+            if let Owner::Client { waits, member, in_turn, .. } = owner
                 && waits.take_if(|(owner, ..)| *owner == conn).is_some()
             {
                 *member = number;
                 left += 1;
-                self.effects.push_back(Effect::Orphaned(token));
+                // The gateway knows nothing of what is asked of reservations.
+                self.effects.extend(in_turn.then_some(Effect::Orphaned(token)));
             }
         }
         self.nexus_left(conn, left);
@@ -230,6 +244,7 @@ impl<K: Copy + Ord> Frontend<K> {
                 keys: cx.backend.keys(),
                 listings: &self.listings,
                 attaching: &self.attaching,
+                reservations: &self.reservations,
                 is_certain: self.missing.is_certain(conn),
                 who: client.who,
                 admission: &self.admission,
@@ -329,16 +344,10 @@ impl<K: Copy + Ord> Frontend<K> {
                 self.opened.extend(view.map(|view| (conn, view)));
                 true
             }
-            Event::Request { tag, memory_bytes, request } => {
-                self.memory.received(conn, memory_bytes);
-                let Some(op) = request.op() else {
-                    self.memory.answered(conn, memory_bytes);
-                    client.protocol().reply(tag, Outcome::Done);
-                    return true;
-                };
-                client.ready = Some(Ready { tag, memory_bytes, op });
-                self.turns.ask(conn, memory_bytes);
-                false
+            Event::Request { tag, memory_bytes, request } => self.requested(conn, client, tag, memory_bytes, request),
+            Event::Reserves { tag, memory_bytes, request } => {
+                self.reserves(conn, client, tag, memory_bytes, request);
+                true
             }
             Event::Closed => {
                 self.effects.push_back(Effect::Close(conn, Close::AfterDrain));
@@ -350,6 +359,27 @@ impl<K: Copy + Ord> Frontend<K> {
                     self.effects.push_back(Effect::Warn(format!("closing a client's connection: {violation}{more}")));
                 }
                 false
+            }
+        }
+    }
+
+    /// A client has asked for something. False: that waits for its turn, and nothing more is taken meanwhile.
+    fn requested(&mut self, conn: K, client: &mut Client, tag: Tag, memory_bytes: usize, request: Request) -> bool {
+        self.memory.received(conn, memory_bytes);
+        let done = match self.why_barred(conn, client, &request) {
+            Some(why) => Err(Outcome::Failed(why)),
+            None => request.op().ok_or(Outcome::Done),
+        };
+        match done {
+            Ok(op) => {
+                client.ready = Some(Ready { tag, memory_bytes, op, era: self.heeding.now() });
+                self.turns.ask(conn, memory_bytes);
+                false
+            }
+            Err(outcome) => {
+                self.memory.answered(conn, memory_bytes);
+                client.protocol().reply(tag, outcome);
+                true
             }
         }
     }
@@ -376,84 +406,30 @@ impl<K: Copy + Ord> Frontend<K> {
         match self.running.remove(id) {
             None => {}
             Some(Owner::Other(token)) => self.effects.push_back(Effect::Answered(token, outcome)),
-            Some(Owner::Client { waits, volume, attachment, member }) => {
-                if let Some((conn, tag, memory_bytes)) = waits {
-                    self.memory.answered(conn, memory_bytes);
-                    self.turns.ended(conn, memory_bytes);
-                    if let Some(client) = cx.clients.client(conn) {
-                        client.protocol().reply(tag, outcome);
-                        self.effects.push_back(Effect::Touched(conn));
-                    }
-                    if self.members.is_sweeping(conn) {
-                        self.pump(conn, cx);
-                    }
-                }
-                self.attaching.end(&volume, attachment);
-                self.leave_if_unused(&volume);
-                if let Some(number) = member {
-                    self.nexus_answered(number);
-                }
+            Some(owner) => self.answered(owner, |protocol, tag| protocol.reply(tag, outcome), cx),
+        }
+    }
+
+    /// A client's request has ended: it is told, if it is still there.
+    fn answered(&mut self, owner: Owner<K>, tell: impl FnOnce(&mut dyn StreamProtocol, Tag), cx: &mut Context<'_, K>) {
+        let Owner::Client { waits, volume, attachment, member, in_turn, .. } = owner else { return };
+        if let Some((conn, tag, memory_bytes)) = waits {
+            self.memory.answered(conn, memory_bytes);
+            if in_turn {
+                self.turns.ended(conn, memory_bytes);
+            }
+            if let Some(client) = cx.clients.client(conn) {
+                tell(client.protocol(), tag);
+                self.effects.push_back(Effect::Touched(conn));
+            }
+            if self.members.is_sweeping(conn) {
+                self.pump(conn, cx);
             }
         }
-    }
-
-    /// A volume is attached to this node, or is not, and why.
-    pub fn volume_attached(
-        &mut self,
-        name: &str,
-        outcome: Result<(VolumeId, Generation), String>,
-        cx: &mut Context<'_, K>,
-    ) {
-        // It may have ended on its way here.
-        self.look_for_ended |= outcome.is_ok();
-        let attached = self.attaching.attached(name, outcome);
-        if attached.again {
-            self.effects.push_back(Effect::Attach(name.to_owned()));
+        self.attaching.end(&volume, attachment);
+        self.leave_if_unused(&volume);
+        if let Some(number) = member {
+            self.nexus_answered(number);
         }
-        if let Some(attachment) = attached.unwanted {
-            self.effects.push_back(Effect::GiveBack(name.to_owned(), attachment));
-        }
-        attached.waiting.into_iter().for_each(|conn| self.pump(conn, cx));
-        self.leave_if_unused(name);
-    }
-
-    /// A volume is given back.
-    pub fn volume_given_back(&mut self, name: &str) {
-        if self.attaching.given_back(name) {
-            self.effects.push_back(Effect::Attach(name.to_owned()));
-        }
-    }
-
-    fn look_if_asked(&mut self) {
-        if self.missing.begin() {
-            self.effects.push_back(Effect::ReadConfiguration);
-        }
-    }
-
-    /// The configuration was read, and this node will know it up to `revision`; `None`: it could not be read.
-    pub fn configuration_read(&mut self, revision: Option<u64>, cx: &mut Context<'_, K>) {
-        self.missing.configuration_read(revision);
-        self.known(cx);
-    }
-
-    /// The node may know more of the configuration.
-    pub fn known(&mut self, cx: &mut Context<'_, K>) {
-        let certain = self.missing.known(cx.backend.revision());
-        certain.into_iter().for_each(|conn| self.pump(conn, cx));
-        self.look_if_asked();
-    }
-
-    /// The node's volumes may have changed.
-    pub fn volumes_changed(&mut self, cx: &mut Context<'_, K>) {
-        self.listings.clear();
-        self.throttle.budgets().retain(cx.backend.volumes());
-        self.close_deleted(cx);
-        self.look_at_changes(cx);
-        self.known(cx);
-    }
-
-    /// Some attachments may have ended.
-    pub fn attachments_ended(&mut self) {
-        self.look_for_ended = true;
     }
 }

@@ -22,6 +22,7 @@ mod doors;
 mod effect;
 mod exports;
 mod frontend;
+mod heeding;
 mod holders;
 mod limits;
 mod members;
@@ -32,6 +33,7 @@ mod parties;
 mod patience;
 mod protocol;
 mod request;
+mod reservations;
 #[cfg(feature = "sabotage")]
 #[doc(hidden)]
 pub mod sabotage;
@@ -51,6 +53,7 @@ pub use memory::{Memory, MemoryLimits};
 pub use nexuses::{Member, News, Nexus, Nexuses, Word};
 pub use protocol::{Event, Protocol, StreamProtocol, Tag};
 pub use request::Request;
+pub use reservations::{ReservationAnswer, ReservationRequest, Reservations};
 pub use sharing::{Sharing, Wish};
 pub use turns::{TurnLimits, Turns};
 pub use verbs::{Verb, Verbs};

@@ -3,6 +3,7 @@
 use crate::exports::Exports;
 use crate::nexuses::Nexus;
 use crate::request::Request;
+use crate::reservations::{ReservationAnswer, ReservationRequest};
 use crate::sharing::Sharing;
 use azekura_base::{Inbox, Outbox, PeerKey};
 use azekura_gateway::Outcome;
@@ -87,6 +88,16 @@ pub enum Event {
         /// What is wanted.
         request: Request,
     },
+    /// The client asks something of the export's reservations, which is owed one [`Protocol::reserved`]. Only where
+    /// [`Exports::reservations`] says that there are any.
+    Reserves {
+        /// Its name.
+        tag: Tag,
+        /// The most bytes that it takes, and those for which [`Protocol::wants_room`] asked.
+        memory_bytes: usize,
+        /// What is asked.
+        request: ReservationRequest,
+    },
     /// The client said goodbye: what waits to be sent is sent, then the connection is closed.
     Closed,
     /// The client broke the protocol, and how: what waits to be sent is sent, then the connection is closed.
@@ -126,6 +137,17 @@ pub trait Protocol {
     /// The bytes that it wants are not there yet. True: it does without them, and is to be polled again. False: it
     /// waits for [`Protocol::give_room`].
     fn room_is_late(&mut self) -> bool {
+        false
+    }
+
+    /// What comes of [`Event::Reserves`]. Only connections that ask are told.
+    fn reserved(&mut self, tag: Tag, answer: ReservationAnswer) {
+        let _ = (tag, answer);
+    }
+
+    /// True: the protocol knows who its client is, checks what it asks for against [`Exports::reservations`], and is
+    /// polled when these change. False: the client may do what is left to those who are not registered.
+    fn heeds_reservations(&self) -> bool {
         false
     }
 

@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 thread_local! {
     static ONLY_FIRST: Cell<bool> = const { Cell::new(false) };
+    static HEEDS_AT_ONCE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// From now on, on this thread, clients that open a volume which is attached already do not count as its users.
@@ -13,4 +14,13 @@ pub fn count_only_first(on: bool) {
 
 pub(crate) fn counts_only_first() -> bool {
     ONLY_FIRST.get()
+}
+
+/// From now on, on this thread, front ends say that they heed reservations while writes from before are under way.
+pub fn heed_at_once(on: bool) {
+    HEEDS_AT_ONCE.set(on);
+}
+
+pub(crate) fn heeds_at_once() -> bool {
+    HEEDS_AT_ONCE.get()
 }

@@ -151,6 +151,7 @@ impl Node {
                 }
                 Effect::Nexus(..) => panic!("no client has a name"),
                 Effect::Answered(..) | Effect::Orphaned(_) | Effect::Warn(_) | Effect::Touched(_) => {}
+                Effect::Reserves(..) | Effect::Heeds(..) => {}
             }
         }
     }

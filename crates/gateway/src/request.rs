@@ -45,6 +45,14 @@ pub enum Op {
     },
 }
 
+impl Op {
+    /// It changes what the volume holds.
+    #[must_use]
+    pub fn is_write(&self) -> bool {
+        matches!(self, Op::Write { .. } | Op::Zero { .. } | Op::Trim { .. })
+    }
+}
+
 /// A piece of what was read, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {

@@ -36,14 +36,14 @@ impl Unsettled {
     }
 
     /// A session gives up a write of a volume to a group.
-    pub(crate) fn given_up(&self, volume: VolumeId, pg: PgId, session: SessionId) {
+    pub fn given_up(&self, volume: VolumeId, pg: PgId, session: SessionId) {
         self.change(|entries| {
             entries.insert((volume, pg, session));
         });
     }
 
     /// Nothing of what the session has given up there can be applied any more.
-    pub(crate) fn settled(&self, volume: VolumeId, pg: PgId, session: SessionId) {
+    pub fn settled(&self, volume: VolumeId, pg: PgId, session: SessionId) {
         self.change(|entries| {
             entries.remove(&(volume, pg, session));
         });

@@ -4,6 +4,7 @@
 //! `@` of a snapshot, is written as `:` and two hexadecimal digits: names stay apart, and can be read back.
 
 use azekura_frontend::Nexus;
+use azekura_model::RegistrantName;
 
 /// What all targets' names begin with.
 pub const PREFIX: &str = "iqn.2026-01.io.azekura:";
@@ -49,6 +50,13 @@ pub fn nexus(initiator: &str, isid: [u8; 6], volume: &str, portal_group: u16) ->
     let target = target_name(volume).unwrap_or_default();
     let initiator = initiator.to_lowercase();
     format!("{initiator},i,0x{isid} {target},t,{portal_group:#06x}").into()
+}
+
+/// The same nexus, as it registers with a volume.
+#[must_use]
+pub fn registrant(initiator: &str, isid: [u8; 6], portal_group: u16) -> RegistrantName {
+    let isid = isid.iter().fold(0, |isid, byte| isid << 8 | u64::from(*byte));
+    RegistrantName::Iscsi { initiator: initiator.to_lowercase(), isid, portal_group }
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! The functions here only compute the next record; whoever calls them puts it in the place of the
 //! one that it was made from.
 
+use std::collections::BTreeSet;
+
 use azekura_base::{Generation, NodeId, VolumeId};
 use serde::{Deserialize, Serialize};
 
@@ -202,6 +204,26 @@ impl AttachmentsRecord {
         (next.attachments.len() < self.attachments.len()).then_some(next)
     }
 
+    /// The record after the processes that have attachments of these names were put out: what was asked for by name
+    /// stays for whichever process comes next, under a new name. `None` when none of them stands.
+    #[must_use]
+    pub fn put_out(&self, names: &BTreeSet<Generation>) -> Option<AttachmentsRecord> {
+        let mut next = AttachmentsRecord { generation: Generation(self.generation.0 + 1), ..self.clone() };
+        let out =
+            self.attachments.iter().filter(|entry| entry.incarnation.is_some() && names.contains(&entry.generation));
+        let mut is_any = false;
+        for entry in out {
+            is_any = true;
+            next.end(entry.node);
+            if entry.pinned {
+                let name = next.generation;
+                next.attachments.push(AttachmentRecord { incarnation: None, generation: name, ..entry.clone() });
+            }
+        }
+        next.attachments.sort_by_key(|entry| entry.node);
+        is_any.then_some(next)
+    }
+
     /// Takes an attachment away whose process, if it has one, was not asked.
     fn end(&mut self, node: NodeId) {
         self.fence_due |= self.of(node).is_some_and(|entry| entry.incarnation.is_some());
@@ -301,6 +323,26 @@ mod tests {
         assert_eq!(nodes(&two.detach(None).unwrap()), [0; 0]);
         let third = two.attach(&shared(3, 1), |node, _| node == NodeId(1), "t").unwrap();
         assert_eq!((nodes(&third), third.fence_due), (vec![2, 3], true), "the dead are cleared away");
+    }
+
+    #[test]
+    fn who_is_put_out_may_come_again_by_another_name() {
+        let shared = |node, incarnation| AttachWish { shared: true, ..client(node, incarnation) };
+        let pinned = none().attach(&AttachWish { shared: true, ..by_name(1) }, NOBODY_GONE, "t").unwrap();
+        assert_eq!(pinned.put_out(&pinned.standing().into_iter().collect()), None, "no process has it");
+        let used = pinned.attach(&shared(1, 5), NOBODY_GONE, "t").unwrap();
+        let two = used.attach(&shared(2, 9), NOBODY_GONE, "t").unwrap();
+        let name = |record: &AttachmentsRecord, node| record.of(NodeId(node)).map(|entry| entry.generation);
+        let first: BTreeSet<Generation> = name(&two, 1).into_iter().collect();
+        let out = two.put_out(&first).unwrap();
+        assert_eq!((nodes(&out), out.fence_due), (vec![1, 2], true));
+        assert!(!out.standing().contains(&name(&two, 1).unwrap()) && name(&out, 2) == name(&two, 2));
+        assert!(out.attachments[0].pinned && out.attachments[0].incarnation.is_none());
+        assert_eq!(out.put_out(&first), None);
+        let all = two.put_out(&two.standing().into_iter().collect()).unwrap();
+        assert_eq!((nodes(&all), all.fence_due), (vec![1], true));
+        let again = all.attach(&shared(2, 9), NOBODY_GONE, "t").unwrap();
+        assert!(name(&again, 2) > name(&two, 2));
     }
 
     #[test]

@@ -500,6 +500,16 @@ pub enum MetaError {
         /// Why.
         reason: String,
     },
+    /// A volume that nobody can reserve.
+    #[error(
+        "the volume '{volume}' can't be reserved: these nodes run a version that passes reservations over: {nodes}"
+    )]
+    NotReserved {
+        /// Its name.
+        volume: String,
+        /// The nodes, by name.
+        nodes: String,
+    },
     /// The process ended, or a part of it.
     #[error("it was interrupted: {reason}")]
     Interrupted {

@@ -57,9 +57,9 @@ pub use records::{
 };
 pub use removal::RemovalStep;
 pub use reservations::{
-    Access, CommandKind, Hex64, Notice, NoticeKind, REGISTRANTS_MAX, RESERVATION_CHANGES_KEPT, Registrant,
-    RegistrantName, Reservation, ReservationChange, ReservationCommand, ReservationKind, ReservationOutcome,
-    ReservationStatus, ReservationsRecord, ReservationsView, Rights, access,
+    Access, CommandKind, Heeding, Hex64, Notice, NoticeKind, REGISTRANTS_MAX, RESERVATION_CHANGES_KEPT, RESERVATIONS,
+    Registrant, RegistrantName, Reservation, ReservationChange, ReservationCommand, ReservationKind,
+    ReservationOutcome, ReservationStatus, ReservationsRecord, ReservationsView, Rights, access,
 };
 pub use restored::{ClosedRecord, DoubtRecord, HeldRecord, HoldingsRecord, RestoredRecord};
 pub use snapshots::{CutRecord, ProtectionRecord, SnapshotOrigin, SnapshotRecord, Thinning, VOLUME_SNAPSHOTS_MAX};

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use crate::{
     AliveRecord, AttachmentsRecord, AuthorityRecord, Change, ClassRecord, ClusterRecord, DataKeyRecord, DeviceRecord,
     DoubtRecord, GrantRecord, GroupRecord, HoldingsRecord, Key, KeyValue, LayerRecord, LeaderRecord, NodeRecord,
-    ReservationsRecord, ReservationsView, SettingsRecord, SnapshotRecord, VolumeRecord, encode,
+    RESERVATIONS, ReservationsRecord, ReservationsView, SettingsRecord, SnapshotRecord, VolumeRecord, encode,
 };
 
 /// A record with the revision of its last change, which a compare-and-swap names.
@@ -275,6 +275,21 @@ impl Model {
             None if self.problems.contains_key(&Key::Reservations(volume).to_string()) => ReservationsView::closed(),
             None => ReservationsView::open(),
         }
+    }
+
+    /// Nodes whose version passes reservations over: nobody may reserve anything while there are such.
+    #[must_use]
+    pub fn ignoring_reservations(&self) -> Vec<&str> {
+        let nodes = self.nodes.values().filter(|node| !node.removed && !node.understands.contains(RESERVATIONS));
+        nodes.map(|node| node.name.as_str()).collect()
+    }
+
+    /// The volumes whose reservations can't be read.
+    pub fn unread_reservations(&self) -> impl Iterator<Item = VolumeId> {
+        self.problems.keys().filter_map(|key| match Key::parse(key.as_bytes())? {
+            Key::Reservations(id) => Some(id),
+            _ => None,
+        })
     }
 
     /// A volume's snapshots, by name.

@@ -5,7 +5,7 @@
 //! The functions here only compute; `transitions::reservations` puts the next record in the place of the one that it
 //! was made from.
 
-use azekura_base::VolumeId;
+use azekura_base::{Generation, VolumeId};
 use serde::{Deserialize, Serialize};
 
 use crate::Unknown;
@@ -20,6 +20,9 @@ mod tests;
 
 pub use names::{Hex64, RegistrantName};
 pub use rights::{Access, CommandKind, ReservationsView, Rights, access};
+
+/// What a node's record says that it understands when it bars whom reservations bar, and confirms that it does.
+pub const RESERVATIONS: &str = "reservations";
 
 /// Most registrants that a volume has at once.
 pub const REGISTRANTS_MAX: usize = 256;
@@ -163,6 +166,15 @@ pub struct ReservationChange {
     pub aborted: Vec<RegistrantName>,
 }
 
+/// An attachment whose process heeds changes: nothing is under way there that was begun by rights from before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heeding {
+    /// The attachment, by its name.
+    pub attachment: Generation,
+    /// Up to this change.
+    pub number: u64,
+}
+
 /// A volume's registrations and its reservation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReservationsRecord {
@@ -172,10 +184,14 @@ pub struct ReservationsRecord {
     pub generation: u32,
     /// The number of the last change.
     pub number: u64,
-    /// Up to this change somebody may do less than before, and not every gateway has confirmed that nothing is under
-    /// way any more that was begun before. Until all have, no command of reservations is answered.
+    /// Up to this change somebody may do less or more than before or is told of something, and not every gateway has
+    /// confirmed that the sessions are told, and that nothing is under way any more that was begun before. Until all
+    /// have, no command of reservations is answered.
     #[serde(default, with = "crate::zero_is_none")]
     pub fence_due: Option<u64>,
+    /// The attachments that have confirmed the change for which a fence is due; none when no fence is due.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub heeding: Vec<Heeding>,
     /// Those who have registered, by name.
     #[serde(default)]
     pub registrants: Vec<Registrant>,
@@ -306,6 +322,7 @@ impl ReservationsRecord {
             generation: 0,
             number: 0,
             fence_due: None,
+            heeding: Vec::new(),
             registrants: Vec::new(),
             reservation: None,
             changes: Vec::new(),
@@ -370,7 +387,8 @@ impl ReservationsRecord {
         };
         let Some(mut next) = verdict.next else { return (nothing(ReservationStatus::Good), None) };
         next.number = self.number + 1;
-        if !verdict.aborted.is_empty() || self.is_more_than(&next) {
+        let is_told = !verdict.notices.is_empty() || !verdict.aborted.is_empty();
+        if is_told || self.gives_other_rights_than(&next) {
             next.fence_due = Some(next.number);
         }
         let change = ReservationChange {
@@ -384,11 +402,11 @@ impl ReservationsRecord {
         (ReservationOutcome::of(change, next.fence_due), Some(next))
     }
 
-    /// Whether somebody may do more by this record than by a later one.
-    fn is_more_than(&self, later: &ReservationsRecord) -> bool {
+    /// Whether somebody may do more or less by this record than by a later one.
+    fn gives_other_rights_than(&self, later: &ReservationsRecord) -> bool {
         let names = self.registrants.iter().chain(&later.registrants).map(|registrant| &registrant.name);
         let mut names = names.map(|name| (self.rights(name), later.rights(name)));
-        self.rights_of(false, false) > later.rights_of(false, false) || names.any(|(before, after)| before > after)
+        self.rights_of(false, false) != later.rights_of(false, false) || names.any(|(before, after)| before != after)
     }
 
     fn forget_old_changes(&mut self) {
@@ -409,11 +427,33 @@ impl ReservationsRecord {
         (number >= self.number || later.first().is_some_and(|first| first.number == number + 1)).then_some(later)
     }
 
+    /// Whether the process of an attachment has confirmed that it heeds the change for which a fence is due.
+    #[must_use]
+    pub fn is_heeded_by(&self, attachment: Generation) -> bool {
+        self.heeding.iter().any(|heeding| heeding.attachment == attachment && Some(heeding.number) >= self.fence_due)
+    }
+
+    /// The record when the process of an attachment heeds all up to this change; `None`: nobody waits for that.
+    /// `standing`: the names of the attachments that stand, to which what others have confirmed is of use.
+    #[must_use]
+    pub fn heeded(&self, attachment: Generation, number: u64, standing: &[Generation]) -> Option<ReservationsRecord> {
+        let due = self.fence_due.filter(|due| *due <= number)?;
+        if self.is_heeded_by(attachment) || !standing.contains(&attachment) {
+            return None;
+        }
+        let mut next = self.clone();
+        next.heeding.retain(|other| {
+            other.attachment != attachment && other.number >= due && standing.contains(&other.attachment)
+        });
+        next.heeding.push(Heeding { attachment, number });
+        Some(next)
+    }
+
     /// The record when every gateway has confirmed a change, and so all before it; `None`: nothing was due up to there.
     #[must_use]
     pub fn fenced(&self, number: u64) -> Option<ReservationsRecord> {
         let due = self.fence_due.filter(|due| *due <= number);
-        due.map(|_| ReservationsRecord { fence_due: None, ..self.clone() })
+        due.map(|_| ReservationsRecord { fence_due: None, heeding: Vec::new(), ..self.clone() })
     }
 }
 

@@ -177,8 +177,8 @@ impl Secured {
         }
     }
 
-    /// Decrypts what has come. `Ok(false)`: nothing has.
-    fn take_in(&mut self) -> Result<bool, Event> {
+    /// Decrypts what has come. `Ok(false)`: nothing has. An error is the last thing that the client does.
+    fn take_in(&mut self) -> Result<bool, Box<Event>> {
         let Stage::Open(channel) = &mut self.stage else { return Ok(false) };
         let inbox = self.inner.inbox_mut();
         let before = inbox.received_bytes();
@@ -187,9 +187,9 @@ impl Secured {
         match opened {
             Ok(_) if more => Ok(true),
             // A client that ends TLS has said all.
-            Ok(Opened::Ended) => Err(Event::Closed),
+            Ok(Opened::Ended) => Err(Box::new(Event::Closed)),
             Ok(_) => Ok(false),
-            Err(error) => Err(Event::Violation(error.to_string())),
+            Err(error) => Err(Box::new(Event::Violation(error.to_string()))),
         }
     }
 
@@ -216,7 +216,7 @@ impl Secured {
                     if let Stage::Open(channel) = std::mem::replace(&mut self.stage, Stage::Clear) {
                         self.stage = Stage::Over(channel);
                     }
-                    return Some(event);
+                    return Some(*event);
                 }
             }
         }

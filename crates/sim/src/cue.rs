@@ -9,6 +9,8 @@ use std::time::Duration;
 pub(crate) enum Cue {
     /// An operator ends attachments by force.
     Usurp,
+    /// A host may put another one out.
+    Preempt,
     /// An operator makes, reads or deletes a snapshot.
     Snapshot,
     /// The next client of the relay may write.

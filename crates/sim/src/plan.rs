@@ -27,6 +27,8 @@ pub enum Mode {
     Hangs,
     /// As `partitions`, and all the time attachments of the volume are ended by force.
     Attachments,
+    /// As `partitions`, and all the time two hosts put each other out of the volume by reservations.
+    Reservations,
     /// As `all`, and all the time snapshots of two volumes are made, cloned, read and deleted.
     Snapshots,
     /// Devices are wiped, refuse, lie, are drained, removed and added; and nodes crash, and links and disks are slow.
@@ -53,6 +55,7 @@ impl Mode {
                 | Mode::Stalls
                 | Mode::Hangs
                 | Mode::Attachments
+                | Mode::Reservations
                 | Mode::Snapshots
                 | Mode::Devices
                 | Mode::Keys
@@ -62,12 +65,15 @@ impl Mode {
 
     /// Links are cut.
     pub(crate) fn has_partitions(self) -> bool {
-        matches!(self, Mode::Partitions | Mode::Attachments | Mode::Snapshots | Mode::Devices | Mode::All)
+        matches!(
+            self,
+            Mode::Partitions | Mode::Attachments | Mode::Reservations | Mode::Snapshots | Mode::Devices | Mode::All
+        )
     }
 
     /// Classes may demand a number of copies: clients can bear it that writes fail when there are too few for long.
     fn may_demand_copies(self) -> bool {
-        !matches!(self, Mode::Snapshots | Mode::Fsx | Mode::Flips | Mode::Hangs)
+        !matches!(self, Mode::Snapshots | Mode::Reservations | Mode::Fsx | Mode::Flips | Mode::Hangs)
     }
 }
 
@@ -94,6 +100,11 @@ pub enum Lie {
     NoFence,
     /// The network answers a `Fence` in the place of the primary, which never hears of it.
     UnheardFence,
+    /// Reservations are confirmed without a look at who heeds them.
+    UnaskedNodes,
+    /// Front ends say that they heed reservations while writes from before are under way.
+    #[cfg(feature = "sabotage")]
+    HastyHeeding,
     /// The network answers a `Freeze` in the place of the primary, which never hears of it: some groups go on before
     /// all have stopped.
     UnheardFreeze,
@@ -429,7 +440,10 @@ const GUESTS_PAUSE_MS: u64 = 300;
 /// In some runs requests fail when they have waited for long.
 fn draw_io_timeout(mode: Mode, seed: u64) -> Option<Duration> {
     let mut random = Random::new(seed ^ 0x7469_6d65);
-    let fails = matches!(mode, Mode::Crash | Mode::Partitions | Mode::Stalls | Mode::Attachments | Mode::All);
+    let fails = matches!(
+        mode,
+        Mode::Crash | Mode::Partitions | Mode::Stalls | Mode::Attachments | Mode::Reservations | Mode::All
+    );
     (fails && random.chance(40)).then(|| random.spread_millis(1000, 15_000))
 }
 

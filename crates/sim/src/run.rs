@@ -29,6 +29,9 @@ impl World {
         if self.holders().on {
             self.cue_at(Duration::from_millis(700), Cue::Usurp);
         }
+        if self.reservers().on {
+            self.cue_at(Duration::from_millis(600), Cue::Preempt);
+        }
         self.cue_at(Duration::from_millis(700), Cue::Scrub);
         if self.has_operator() {
             self.cue_at(Duration::from_millis(900), Cue::Wear);

@@ -20,6 +20,7 @@ use crate::kernel::network::{ConnId, Narrow, Network};
 use crate::kernel::process::Life;
 use crate::kernel::random::Random;
 use crate::kernel::rings::Rings;
+use crate::kernel::time::Stamp;
 use crate::plan::{Lie, Mode, Plan};
 use crate::report::{Invariant, Violation};
 use crate::workloads::clients::Clients;
@@ -165,6 +166,7 @@ impl Scene for Stage {
     fn cue(world: &mut World, cue: Cue) {
         match cue {
             Cue::Usurp => world.usurp(),
+            Cue::Preempt => world.preempt(),
             Cue::Snapshot => world.snapshot_turn(),
             Cue::Relay => world.relay_turn(),
             Cue::Lost => world.lost_turn(),
@@ -196,6 +198,10 @@ impl Scene for Stage {
     fn clients_gone(world: &mut World, life: Life) {
         world.lost_loses(life);
         world.inspections_end(life);
+    }
+
+    fn host_is_out(world: &mut World, host: usize, at: Stamp) {
+        world.host_is_out(host, at);
     }
 
     fn heard(world: &mut World, life: Life) {

@@ -195,6 +195,18 @@ fn fences_that_the_primary_has_not_confirmed_are_noticed() {
 }
 
 #[test]
+fn reservations_that_nobody_was_asked_about_are_noticed() {
+    let caught = caught(Lie::UnaskedNodes, Mode::Reservations, 8);
+    assert!(caught.contains(&Invariant::Fenced), "{caught:?}");
+}
+
+#[test]
+fn shards_that_confirm_a_reservation_with_writes_under_way_are_noticed() {
+    let caught = caught(Lie::HastyHeeding, Mode::Reservations, 8);
+    assert!(caught.contains(&Invariant::Fenced), "{caught:?}");
+}
+
+#[test]
 fn an_empty_device_that_passes_for_the_one_it_replaces_is_noticed() {
     let caught = caught(Lie::EmptyDevice, Mode::Devices, 20);
     assert!(caught.contains(&Invariant::OnePrimary), "a committed write is overwritten: {caught:?}");

@@ -353,6 +353,17 @@ fn who_has_lost_the_volume_writes_nothing() {
 }
 
 #[test]
+fn a_host_that_was_put_out_writes_nothing() {
+    let report = run_all(Mode::Reservations, 1..=8);
+    assert!(faults(&report, "host put out") > 100 && faults(&report, "write barred") > 100, "{report}");
+    assert!(faults(&report, "attachment ended by a reservation") > 3 && report.done > 3000, "{report}");
+    // A write that had failed and was overtaken was taken for one that has happened.
+    let seed = 299_993_583;
+    let plan = Plan::draw(Mode::Reservations, seed).with_rule(drawn_rule(seed)).with_shards(Shards::draw(seed));
+    must_hold(seed, &Plan { registered_starts: true, ..plan });
+}
+
+#[test]
 fn snapshots_are_of_one_moment() {
     let report = run_all(Mode::Snapshots, 1..=3);
     assert!(faults(&report, "snapshot of several volumes") > 10 && faults(&report, "clone") > 3, "{report}");
@@ -463,6 +474,7 @@ fn seeds_that_nobody_knows_lose_nothing() {
         Mode::Crash,
         Mode::Partitions,
         Mode::Attachments,
+        Mode::Reservations,
         Mode::Snapshots,
         Mode::Devices,
         Mode::Fsx,

@@ -62,6 +62,7 @@ impl From<MetaError> for ApiError {
             | E::InvalidLimits { .. }
             | E::InvalidGrant { .. }
             | E::NotEncrypted { .. }
+            | E::NotReserved { .. }
             | E::TooManyVolumes { .. }
             | E::ShrinkRefused { .. } => ErrorCode::Refused,
             E::NotEnoughDevices { .. } | E::Overcommit { .. } | E::DrainRefused { .. } => ErrorCode::NoRoom,

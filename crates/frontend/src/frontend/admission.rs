@@ -2,9 +2,8 @@
 
 use super::{Context, Frontend, Owner};
 use crate::limits::Limited;
-use azekura_gateway::{Backend, VolumeView};
+use azekura_gateway::VolumeView;
 use std::sync::Arc;
-use std::time::Duration;
 
 impl<K: Copy + Ord> Frontend<K> {
     /// True while a request of the connection waits for its turn, for room, or for the limits of its volume.
@@ -23,7 +22,7 @@ impl<K: Copy + Ord> Frontend<K> {
         }
         let mut admitted = false;
         self.turns.begin_round();
-        while let Some((conn, limited)) = self.next_in_turn(&*cx.backend, cx.now) {
+        while let Some((conn, limited)) = self.next_in_turn(cx) {
             self.submit_ready(conn, limited, cx);
             self.pump(conn, cx);
             admitted = true;
@@ -33,15 +32,22 @@ impl<K: Copy + Ord> Frontend<K> {
 
     /// The connection whose request enters now: the next one whose volume has room; and the volume's limits. Requests
     /// of a volume that has its share of the gateway's memory under way wait, and those of no other volume wait behind
-    /// them (decision 0018). So do those of a volume that has reached a limit of its own (0049).
-    fn next_in_turn(&mut self, backend: &dyn Backend, now: Duration) -> Option<(K, Option<Limited>)> {
-        let Frontend { turns, opened, throttle, .. } = self;
+    /// them (decision 0018). So do those of a volume that has reached a limit of its own (0049), but not those that a
+    /// fence of reservations waits for (0046): this node would lose the volume for a limit that may take half a minute.
+    fn next_in_turn(&mut self, cx: &mut Context<'_, K>) -> Option<(K, Option<Limited>)> {
+        let Frontend { turns, opened, throttle, heeding, .. } = self;
         let mut limited = None;
-        let mut may_enter = |view: &VolumeView| {
+        let mut may_enter = |conn: K, view: &VolumeView| {
             limited = Limited::of(view);
-            backend.has_room(&view.name) && limited.is_none_or(|limited| throttle.lets_in(limited, now))
+            cx.backend.has_room(&view.name)
+                && limited.is_none_or(|limited| {
+                    throttle.lets_in(limited, cx.now) || {
+                        let ready = cx.clients.client(conn).and_then(|client| client.ready.as_ref());
+                        ready.is_some_and(|ready| heeding.waits_for(view.id, ready.era))
+                    }
+                })
         };
-        let conn = turns.let_in(|conn| opened.get(&conn).is_none_or(|view| may_enter(view)))?;
+        let conn = turns.let_in(|conn| opened.get(&conn).is_none_or(|view| may_enter(conn, view)))?;
         Some((conn, limited))
     }
 
@@ -53,9 +59,12 @@ impl<K: Copy + Ord> Frontend<K> {
         if let Some(limited) = limited {
             self.throttle.charge(limited, &ready.op, cx.now);
         }
+        let opened = self.opened.get(&conn).filter(|_| ready.op.is_write());
+        let writes = opened.map(|view| (view.id, ready.era));
         self.attaching.begin(&volume, attachment);
         let waits = Some((conn, ready.tag, ready.memory_bytes));
-        let id = self.running.insert(Owner::Client { waits, volume: Arc::clone(&volume), attachment, member: None });
+        let (volume_of, member, in_turn) = (Arc::clone(&volume), None, true);
+        let id = self.running.insert(Owner::Client { waits, volume: volume_of, attachment, member, in_turn, writes });
         cx.backend.submit(id, &volume, attachment, ready.op);
     }
 

@@ -46,6 +46,7 @@ impl<K: Copy + Ord> Frontend<K> {
     /// Closes connections to what has ended, and those whose clients give no sign of life.
     pub fn settle(&mut self, cx: &mut Context<'_, K>) {
         self.close_ended(&*cx.backend);
+        self.tell_what_is_heeded(cx);
         while let Some(conn) = self.patience.due(cx.now) {
             let Some(client) = cx.clients.client(conn).filter(|client| !client.has_ended) else { continue };
             if client.protocol().was_heard() {

@@ -4,7 +4,7 @@
 use azekura_base::{Generation, Inbox, LayerId, Outbox, PeerKey, VolumeId};
 use azekura_frontend::{
     Client, ClientLimits, Clients, Context, Effect, Event, Exports, Frontend, Opening, Protocol, Request,
-    StreamProtocol, Tag,
+    ReservationAnswer, ReservationRequest, StreamProtocol, Tag,
 };
 use azekura_gateway::{Backend, Keyring, Op, Outcome, Piece, VolumeView};
 use bytes::Bytes;
@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// One line a request: `prove KEY`, `open NAME`, `list`, `take NEXUS NAME`, `read OFFSET LEN`, `write OFFSET TEXT`,
-/// `flush`, `quit`. Answers are lines, too, in the order in which they come; `ok N`, `data N …` and `failed N …` name
-/// the request by its place among all.
+/// `flush`, `reservations`, `quit`. Answers are lines, too, in the order in which they come; `ok N`, `data N …` and
+/// `failed N …` name the request by its place among all.
 #[derive(Default)]
 pub struct Lines {
     inbox: Inbox,
@@ -25,6 +25,10 @@ pub struct Lines {
     starved: bool,
     wants_room: Option<usize>,
     room: usize,
+    /// The last change of the first volume's reservations; `None`: they are not offered.
+    seen: Option<u64>,
+    /// What it asks for is checked by itself.
+    heeds: bool,
 }
 
 impl Lines {
@@ -54,6 +58,11 @@ impl Lines {
                 (Request::Write { offset, bytes: Bytes::copy_from_slice(text.as_bytes()) }, text.len())
             }
             ("flush", _) => (Request::Flush, 0),
+            ("reservations", _) => {
+                self.requests += 1;
+                let (tag, request) = (Tag(self.requests), ReservationRequest::Read);
+                return Some(Event::Reserves { tag, memory_bytes: 0, request });
+            }
             _ => return Some(Event::Violation(format!("the line {line:?} means nothing"))),
         };
         if self.room < memory_bytes {
@@ -73,6 +82,7 @@ impl Protocol for Lines {
     }
 
     fn poll(&mut self, exports: &dyn Exports) -> Option<Event> {
+        self.seen = exports.reservations(VolumeId(1)).map(|now| now.view.number);
         (self.starved, self.wants_room) = (false, None);
         loop {
             let Some(line) = self.next_line() else {
@@ -135,6 +145,15 @@ impl Protocol for Lines {
             Outcome::Failed(status) => format!("failed {number} {status}"),
         };
         self.say(&text);
+    }
+
+    fn reserved(&mut self, tag: Tag, answer: ReservationAnswer) {
+        let text = format!("reserved {} {answer:?}, seen {:?}", tag.0, self.seen);
+        self.say(&text);
+    }
+
+    fn heeds_reservations(&self) -> bool {
+        self.heeds
     }
 
     fn wants_room(&self) -> Option<usize> {
@@ -255,9 +274,14 @@ impl Rig {
     }
 
     pub fn connect(&mut self) -> u32 {
+        self.connect_speaking(false)
+    }
+
+    /// A client whose protocol heeds reservations, or does not.
+    pub fn connect_speaking(&mut self, heeds: bool) -> u32 {
         self.connections += 1;
         assert!(self.frontend.connect(self.connections, self.now));
-        self.sockets.0.insert(self.connections, Client::new(Box::new(Lines::default())));
+        self.sockets.0.insert(self.connections, Client::new(Box::new(Lines { heeds, ..Lines::default() })));
         self.connections
     }
 

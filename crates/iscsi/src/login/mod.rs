@@ -11,11 +11,12 @@
 pub mod keys;
 pub mod text;
 
-use crate::names::{NAME_MAX, nexus, volume_name};
+use crate::names::{NAME_MAX, nexus, registrant, volume_name};
 use crate::pdu::initiator::LoginRequest;
 use crate::pdu::target::LOGIN_RESPONSE;
 use crate::pdu::{BHS_SIZE, Bhs};
 use azekura_frontend::{Export, Exports, Nexus, Opening};
+use azekura_model::RegistrantName;
 use keys::Parameters;
 use text::{TEXT_MAX, parse, put};
 
@@ -70,6 +71,8 @@ pub struct LoggedIn {
     pub parameters: Parameters,
     /// The volume; `None` in a discovery session.
     pub export: Option<Export>,
+    /// As whom the initiator can register with the volume.
+    pub registrant: Option<RegistrantName>,
     /// The number of the next command.
     pub exp_cmd_sn: u32,
     /// The number of the next status.
@@ -174,7 +177,9 @@ impl Login {
         let mut bhs = self.reply(&request);
         bhs.put(14, &TSIH.to_be_bytes());
         let (parameters, stat_sn) = (self.parameters.clone(), self.stat_sn);
-        Step::Done(bhs, answer, Box::new(LoggedIn { parameters, export, exp_cmd_sn: request.cmd_sn, stat_sn }))
+        let registrant = self.initiator.as_deref().map(|initiator| registrant(initiator, self.isid, PORTAL_GROUP));
+        let exp_cmd_sn = request.cmd_sn;
+        Step::Done(bhs, answer, Box::new(LoggedIn { parameters, export, registrant, exp_cmd_sn, stat_sn }))
     }
 
     fn purpose(&self) -> Result<Purpose, Refusal> {

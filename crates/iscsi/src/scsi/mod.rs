@@ -6,6 +6,7 @@ pub mod inquiry;
 pub mod mode;
 pub mod opcodes;
 pub mod parameters;
+pub mod reservations;
 pub mod sense;
 
 use crate::scsi::blocks::plan_blocks;
@@ -38,6 +39,8 @@ pub struct Disk {
     pub blocks: u64,
     /// Nobody can write.
     pub is_read_only: bool,
+    /// Hosts can reserve it.
+    pub reserves: bool,
 }
 
 impl Disk {
@@ -49,6 +52,7 @@ impl Disk {
             id: export.id.0,
             blocks: export.size / BLOCK,
             is_read_only: export.is_read_only(),
+            reserves: false,
         }
     }
 }
@@ -75,6 +79,8 @@ pub enum Use {
     VerifySame(Range),
     /// UNMAP's parameter list.
     Unmap,
+    /// PERSISTENT RESERVE OUT's parameter list.
+    Reservations(reservations::Action),
     /// MODE SELECT's parameter list.
     ModeSelect {
         /// Of the ten-byte command: its header is longer.
@@ -95,6 +101,8 @@ pub enum Plan {
     Scan(Range),
     /// Find out what of this holds data, for GET LBA STATUS with so many bytes of room.
     Status(Range, u32),
+    /// Find out what the volume's record of reservations says, for this question with so many bytes of room.
+    Reservations(reservations::Question, u32),
     /// Make this read as zeros.
     Zero(Range),
     /// Bring this near.
@@ -169,6 +177,16 @@ pub fn plan(disk: &Disk, lun: [u8; 8], cdb: &[u8; 16]) -> Plan {
         opcodes::START_STOP_UNIT => Plan::good(),
         opcodes::MODE_SENSE_6 | opcodes::MODE_SENSE_10 => mode::sense(disk, cdb),
         opcodes::MODE_SELECT_6 | opcodes::MODE_SELECT_10 => mode::select(cdb),
+        opcodes::PERSISTENT_RESERVE_IN if disk.reserves => match reservations::question(cdb) {
+            Ok((reservations::Question::Capabilities, room)) => Plan::data(reservations::answers::capabilities(), room),
+            Ok((question, room)) => Plan::Reservations(question, room),
+            Err(sense) => Plan::Check(sense),
+        },
+        opcodes::PERSISTENT_RESERVE_OUT if disk.reserves => match reservations::action(cdb) {
+            Ok((action, bytes)) => Plan::Take(bytes, Use::Reservations(action)),
+            Err(sense) => Plan::Check(sense),
+        },
+        opcodes::PERSISTENT_RESERVE_IN | opcodes::PERSISTENT_RESERVE_OUT => Plan::Check(Sense::OPCODE),
         opcodes::READ_CAPACITY_10 => capacity::read_10(disk),
         opcodes::SERVICE_ACTION_IN_16 => match cdb.0[1] & 0x1f {
             opcodes::READ_CAPACITY_16 => capacity::read_16(disk, cdb),
@@ -176,7 +194,7 @@ pub fn plan(disk: &Disk, lun: [u8; 8], cdb: &[u8; 16]) -> Plan {
             _ => Plan::Check(Sense::FIELD),
         },
         opcodes::MAINTENANCE_IN => match cdb.0[1] & 0x1f {
-            opcodes::REPORT_SUPPORTED_OPCODES => opcodes::report(cdb),
+            opcodes::REPORT_SUPPORTED_OPCODES => opcodes::report(disk, cdb),
             _ => Plan::Check(Sense::FIELD),
         },
         _ => plan_blocks(disk, cdb),

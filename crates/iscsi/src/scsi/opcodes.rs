@@ -1,7 +1,7 @@
 //! Operation codes, and REPORT SUPPORTED OPERATION CODES (SPC-4 section 6.35).
 
 use super::sense::Sense;
-use super::{Cdb, Plan};
+use super::{Cdb, Disk, Plan};
 
 macro_rules! opcodes {
     ($($name:ident = $code:literal, $doc:literal;)*) => {
@@ -29,6 +29,8 @@ opcodes! {
     UNMAP = 0x42, "SBC-3 section 5.28.";
     MODE_SELECT_10 = 0x55, "SPC-4 section 6.12.";
     MODE_SENSE_10 = 0x5a, "SPC-4 section 6.14.";
+    PERSISTENT_RESERVE_IN = 0x5e, "SPC-4 section 6.15.";
+    PERSISTENT_RESERVE_OUT = 0x5f, "SPC-4 section 6.16.";
     READ_16 = 0x88, "SBC-3 section 5.13.";
     WRITE_16 = 0x8a, "SBC-3 section 5.38.";
     WRITE_VERIFY_16 = 0x8e, "SBC-3 section 5.42.";
@@ -53,7 +55,7 @@ opcodes! {
 struct Command(u8, Option<u8>, &'static [u8]);
 
 #[rustfmt::skip]
-const COMMANDS: [Command; 34] = [
+const COMMANDS: [Command; 46] = [
     Command(TEST_UNIT_READY, None, &[0, 0, 0, 0, 0]),
     Command(REQUEST_SENSE, None, &[1, 0, 0, 0xff, 0]),
     Command(READ_6, None, &[0x1f, 0xff, 0xff, 0xff, 0]),
@@ -73,6 +75,18 @@ const COMMANDS: [Command; 34] = [
     Command(UNMAP, None, &[0x01, 0, 0, 0, 0, 0, 0xff, 0xff, 0]),
     Command(MODE_SELECT_10, None, &[0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0]),
     Command(MODE_SENSE_10, None, &[0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0]),
+    Command(PERSISTENT_RESERVE_IN, Some(0), &[0x1f, 0, 0, 0, 0, 0, 0xff, 0xff, 0]),
+    Command(PERSISTENT_RESERVE_IN, Some(1), &[0x1f, 0, 0, 0, 0, 0, 0xff, 0xff, 0]),
+    Command(PERSISTENT_RESERVE_IN, Some(2), &[0x1f, 0, 0, 0, 0, 0, 0xff, 0xff, 0]),
+    Command(PERSISTENT_RESERVE_IN, Some(3), &[0x1f, 0, 0, 0, 0, 0, 0xff, 0xff, 0]),
+    Command(PERSISTENT_RESERVE_OUT, Some(0), &[0x1f, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0]),
+    Command(PERSISTENT_RESERVE_OUT, Some(1), &[0x1f, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 0]),
+    Command(PERSISTENT_RESERVE_OUT, Some(2), &[0x1f, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 0]),
+    Command(PERSISTENT_RESERVE_OUT, Some(3), &[0x1f, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0]),
+    Command(PERSISTENT_RESERVE_OUT, Some(4), &[0x1f, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 0]),
+    Command(PERSISTENT_RESERVE_OUT, Some(5), &[0x1f, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 0]),
+    Command(PERSISTENT_RESERVE_OUT, Some(6), &[0x1f, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0]),
+    Command(PERSISTENT_RESERVE_OUT, Some(7), &[0x1f, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0]),
     Command(READ_16, None, &[0xfa, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]),
     Command(WRITE_16, None, &[0xfa, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]),
     Command(WRITE_VERIFY_16, None, &[0xf2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]),
@@ -90,6 +104,12 @@ const COMMANDS: [Command; 34] = [
     Command(VERIFY_12, None, &[0xf6, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]),
 ];
 
+/// All commands: operation code and service action.
+#[cfg(test)]
+pub(crate) fn all_known() -> impl Iterator<Item = (u8, Option<u8>)> {
+    COMMANDS.iter().map(|command| (command.0, command.1))
+}
+
 /// Whether there is such a command.
 pub(crate) fn is_known(opcode: u8) -> bool {
     COMMANDS.iter().any(|command| command.0 == opcode)
@@ -104,13 +124,20 @@ impl Command {
 /// Command timeouts (SPC-4 section 6.35.4): nothing is said.
 const TIMEOUTS: [u8; 12] = [0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-pub(crate) fn report(cdb: Cdb<'_>) -> Plan {
+/// The commands of a disk: those of reservations are not offered everywhere.
+fn there(disk: &Disk) -> impl Iterator<Item = &'static Command> + Clone + use<> {
+    let reserves = disk.reserves;
+    let is_of_reservations = |opcode| matches!(opcode, PERSISTENT_RESERVE_IN | PERSISTENT_RESERVE_OUT);
+    COMMANDS.iter().filter(move |command| reserves || !is_of_reservations(command.0))
+}
+
+pub(crate) fn report(disk: &Disk, cdb: Cdb<'_>) -> Plan {
     let (has_timeouts, options) = (cdb.has(2, 0x80), cdb.0[2] & 7);
     let (opcode, action, room) = (cdb.0[3], cdb.u16(4), cdb.u32(6));
     if options == 0 {
-        return Plan::data(all(has_timeouts), room);
+        return Plan::data(all(disk, has_timeouts), room);
     }
-    let mut of_opcode = COMMANDS.iter().filter(|command| command.0 == opcode).peekable();
+    let mut of_opcode = there(disk).filter(|command| command.0 == opcode).peekable();
     let takes_action = of_opcode.peek().is_some_and(|command| command.1.is_some());
     let is_known = of_opcode.peek().is_some();
     let is_asked = |command: &&Command| command.1.is_none_or(|known| u16::from(known) == action);
@@ -124,9 +151,9 @@ pub(crate) fn report(cdb: Cdb<'_>) -> Plan {
 }
 
 /// All commands (SPC-4 section 6.35.2).
-fn all(has_timeouts: bool) -> Vec<u8> {
+fn all(disk: &Disk, has_timeouts: bool) -> Vec<u8> {
     let mut bytes = vec![0; 4];
-    for command in &COMMANDS {
+    for command in there(disk) {
         let len = command.cdb_len().to_be_bytes();
         let flags = u8::from(has_timeouts) << 1 | u8::from(command.1.is_some());
         bytes.extend_from_slice(&[command.0, 0, 0, command.1.unwrap_or(0), 0, flags, len[0], len[1]]);

@@ -42,12 +42,23 @@ impl Sense {
     /// ABORTED COMMAND, NOT ENOUGH UNSOLICITED DATA (RFC 7143 section 11.4.7.2).
     pub const NOT_ENOUGH_DATA: Sense = Sense::new(0xb, 0x0c, 0x0d);
 
+    /// ILLEGAL REQUEST, INVALID RELEASE OF PERSISTENT RESERVATION.
+    pub const INVALID_RELEASE: Sense = Sense::new(0x5, 0x26, 0x04);
+    /// ILLEGAL REQUEST, INSUFFICIENT REGISTRATION RESOURCES.
+    pub const NO_REGISTRATION_RESOURCES: Sense = Sense::new(0x5, 0x55, 0x04);
+
     /// ABORTED COMMAND, DATA PHASE ERROR.
     pub const DATA_PHASE: Sense = Sense::new(0xb, 0x4b, 0x00);
     /// UNIT ATTENTION, BUS DEVICE RESET FUNCTION OCCURRED.
     pub const RESET: Sense = Sense::new(0x6, 0x29, 0x03);
     /// UNIT ATTENTION, COMMANDS CLEARED BY ANOTHER INITIATOR.
     pub const CLEARED: Sense = Sense::new(0x6, 0x2f, 0x00);
+    /// UNIT ATTENTION, RESERVATIONS PREEMPTED.
+    pub const RESERVATIONS_PREEMPTED: Sense = Sense::new(0x6, 0x2a, 0x03);
+    /// UNIT ATTENTION, RESERVATIONS RELEASED.
+    pub const RESERVATIONS_RELEASED: Sense = Sense::new(0x6, 0x2a, 0x04);
+    /// UNIT ATTENTION, REGISTRATIONS PREEMPTED.
+    pub const REGISTRATIONS_PREEMPTED: Sense = Sense::new(0x6, 0x2a, 0x05);
     /// UNIT ATTENTION, CAPACITY DATA HAS CHANGED.
     pub const CAPACITY_CHANGED: Sense = Sense::new(0x6, 0x2a, 0x09);
 
@@ -80,6 +91,8 @@ pub enum Failure {
     Busy,
     /// TASK SET FULL: to be asked again when less is under way.
     TaskSetFull,
+    /// RESERVATION CONFLICT: somebody else's reservation bars it.
+    ReservationConflict,
 }
 
 impl Failure {

@@ -63,12 +63,14 @@ impl Answers {
     pub fn status(&mut self, outbox: &mut Outbox, itt: u32, expected: u64, length: u64, failure: Option<Failure>) {
         const CHECK_CONDITION: u8 = 0x02;
         const BUSY: u8 = 0x08;
+        const RESERVATION_CONFLICT: u8 = 0x18;
         const TASK_SET_FULL: u8 = 0x28;
         let (mut status, mut sense) = (0, Bytes::new());
         match failure {
             None => {}
             Some(Failure::Busy) => status = BUSY,
             Some(Failure::TaskSetFull) => status = TASK_SET_FULL,
+            Some(Failure::ReservationConflict) => status = RESERVATION_CONFLICT,
             Some(Failure::Check(why)) => {
                 status = CHECK_CONDITION;
                 let fixed = why.fixed();

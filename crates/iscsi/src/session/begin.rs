@@ -1,7 +1,9 @@
 //! What of a volume a command needs, once its data is there.
 
+use super::rights::Asks;
 use super::task::{After, SCAN_BYTES, Task};
 use crate::scsi::parameters::unmap;
+use crate::scsi::reservations::lists;
 use crate::scsi::sense::{Failure, Sense};
 use crate::scsi::{BLOCK, Disk, Plan, Range, Use, mode};
 use azekura_base::{PageBuf, is_zero};
@@ -34,6 +36,7 @@ pub(crate) fn begin(task: &mut Task, disk: &Disk) {
         }
         Plan::Zero(range) => task.requests.push_back(Request::Zero { offset: range.offset, len: range.len }),
         Plan::Cache(range) => task.requests.push_back(Request::Cache { offset: range.offset, len: range.len }),
+        Plan::Reservations(..) => task.asks = Some(Asks::Read),
         Plan::Flush => task.requests.push_back(Request::Flush),
         Plan::Take(len, what) => {
             let data = task.data.finish();
@@ -82,6 +85,10 @@ fn with_data(task: &mut Task, disk: &Disk, len: usize, what: Use, data: Bytes) -
             // What is not mapped reads as zeros (LBPRZ), also where only a part of one of our blocks is meant.
             let zero = |range: Range| Request::Zero { offset: range.offset, len: range.len };
             task.requests.extend(unmap(disk, &data)?.into_iter().map(zero));
+        }
+        Use::Reservations(action) => {
+            whole()?;
+            task.asks = Some(Asks::Change(lists::command(action, &data)?));
         }
         Use::ModeSelect { is_long } => {
             whole()?;

@@ -48,7 +48,11 @@ impl Full {
             self.answers.reject(outbox, reason, &pdu.bhs);
             return Ok(());
         }
-        let failure = if is_refused { Some(Failure::TaskSetFull) } else { self.news(&command, exports) };
+        let failure = match is_refused {
+            true => Some(Failure::TaskSetFull),
+            // An attention goes before a conflict: it may say why there is one.
+            false => self.news(&command, exports).or_else(|| self.reserving.conflict(command.lun, &command.cdb)),
+        };
         if failure.is_some() {
             self.room.give_back(room);
             let expected = u64::from(command.read_bytes.max(command.write_bytes));
@@ -225,7 +229,7 @@ impl Full {
                     self.answers.data(outbox, command.itt, to_send, task.length, vec![Piece::Data(bytes.into())]);
                 }
             }
-            (None, Plan::Read(_) | Plan::Status(..)) => {
+            (None, Plan::Read(_) | Plan::Status(..) | Plan::Reservations(..)) => {
                 self.answers.data(outbox, command.itt, u64::from(command.read_bytes), task.length, pieces);
             }
             (None, _) => self.answers.status(outbox, command.itt, expected, task.length, None),

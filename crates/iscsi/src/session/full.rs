@@ -1,8 +1,9 @@
 //! The full feature phase (RFC 7143 section 4.2): commands in their order, their data, and their ends.
 
 use super::answers::Answers;
-use super::functions::{Function, Sweeps};
+use super::functions::Functions;
 use super::listing::Text;
+use super::rights::Reserving;
 use super::room::Room;
 use super::task::Task;
 use crate::login::LoggedIn;
@@ -33,9 +34,8 @@ pub(crate) struct Full {
     pub(super) tasks: Slab<Task>,
     pub(super) by_itt: BTreeMap<u32, u64>,
     pub(super) room: Room,
-    pub(super) functions: Vec<Function>,
-    /// What other sessions are to be told of functions, and that theirs have been done here.
-    pub(super) sweeps: Sweeps,
+    pub(super) functions: Functions,
+    pub(super) reserving: Reserving,
     pub(super) text: Text,
     portal: String,
     /// The initiator has said goodbye, or is sent away: it is not listened to any more.
@@ -60,8 +60,8 @@ impl Full {
             tasks: Slab::default(),
             by_itt: BTreeMap::new(),
             room: Room::default(),
-            functions: Vec::new(),
-            sweeps: Sweeps::default(),
+            functions: Functions::default(),
+            reserving: Reserving::new(login.registrant),
             text: Text::default(),
             portal: portal.to_owned(),
             is_leaving: false,

@@ -43,7 +43,7 @@ enum End {
 
 /// Tasks that are being ended.
 #[derive(Debug)]
-pub(crate) struct Function {
+struct Function {
     end: End,
     /// It ends the session.
     leaves: bool,
@@ -58,10 +58,13 @@ impl Function {
     }
 }
 
-/// Functions that reach other sessions of the logical unit (SAM-5 sections 6.3.2 and 7.3 to 7.10).
+/// Functions that wait for tasks, and those that reach other sessions of the logical unit (SAM-5 sections 6.3.2 and 7.3
+/// to 7.10).
 #[derive(Debug, Default)]
-pub(crate) struct Sweeps {
+pub(crate) struct Functions {
+    waiting: Vec<Function>,
     made: u64,
+    /// What other sessions are to be told of functions, and that theirs have been done here.
     events: VecDeque<Event>,
 }
 
@@ -70,7 +73,7 @@ impl Full {
         let function = bhs.0[1] & 0x7f;
         let mut others = None;
         let tasks: Vec<u64> = match function {
-            _ if self.functions.len() >= FUNCTIONS_MAX => return self.respond(bhs.itt(), REJECTED, outbox),
+            _ if self.functions.waiting.len() >= FUNCTIONS_MAX => return self.respond(bhs.itt(), REJECTED, outbox),
             ABORT_TASK => match self.by_itt.get(&bhs.u32(20)) {
                 Some(id) => vec![*id],
                 None => {
@@ -108,9 +111,9 @@ impl Full {
 
     /// Other sessions are to end their tasks.
     fn sweep_others(&mut self, why: u8) -> u64 {
-        self.sweeps.made += 1;
-        self.sweeps.events.push_back(Event::Sweeps(self.sweeps.made, why));
-        self.sweeps.made
+        self.functions.made += 1;
+        self.functions.events.push_back(Event::Sweeps(self.functions.made, why));
+        self.functions.made
     }
 
     /// Another session's function ends all tasks.
@@ -128,7 +131,7 @@ impl Full {
 
     /// Other sessions have ended their tasks.
     pub fn swept(&mut self, token: u64, outbox: &mut Outbox) {
-        for function in self.functions.iter_mut().filter(|function| function.others == Some(token)) {
+        for function in self.functions.waiting.iter_mut().filter(|function| function.others == Some(token)) {
             function.others = None;
         }
         self.end_functions(outbox);
@@ -136,7 +139,7 @@ impl Full {
 
     /// What other sessions have to hear.
     pub fn next_sweep(&mut self) -> Option<Event> {
-        self.sweeps.events.pop_front()
+        self.functions.events.pop_front()
     }
 
     fn all_tasks(&self) -> Vec<u64> {
@@ -157,7 +160,7 @@ impl Full {
         if function.is_done() {
             self.function_is_done(&function, outbox);
         } else {
-            self.functions.push(function);
+            self.functions.waiting.push(function);
         }
     }
 
@@ -167,7 +170,7 @@ impl Full {
                 let fill = |bhs: &mut Bhs| bhs.0[2] = COMPLETE;
                 self.answers.respond(outbox, opcode, itt, fill, Bytes::new());
             }
-            End::Swept(sweep) => self.sweeps.events.push_back(Event::Swept(sweep)),
+            End::Swept(sweep) => self.functions.events.push_back(Event::Swept(sweep)),
         }
         self.has_left |= function.leaves;
     }
@@ -191,18 +194,18 @@ impl Full {
 
     /// A task has ended, for which functions may have waited.
     pub(super) fn function_has_ended(&mut self, task: u64, outbox: &mut Outbox) {
-        if self.functions.is_empty() {
+        if self.functions.waiting.is_empty() {
             return;
         }
-        self.functions.iter_mut().for_each(|function| {
+        self.functions.waiting.iter_mut().for_each(|function| {
             function.waits_for.remove(&task);
         });
         self.end_functions(outbox);
     }
 
     fn end_functions(&mut self, outbox: &mut Outbox) {
-        let (done, rest) = std::mem::take(&mut self.functions).into_iter().partition(Function::is_done);
-        self.functions = rest;
+        let (done, rest) = std::mem::take(&mut self.functions.waiting).into_iter().partition(Function::is_done);
+        self.functions.waiting = rest;
         let done: Vec<Function> = done;
         done.iter().for_each(|function| self.function_is_done(function, outbox));
     }

@@ -11,6 +11,8 @@ mod commands;
 mod full;
 mod functions;
 mod listing;
+mod reserving;
+mod rights;
 mod room;
 mod task;
 
@@ -21,7 +23,7 @@ use crate::pdu::target::put;
 use crate::pdu::{Bhs, Digests};
 use crate::{LOGIN_OUTBOX_MAX, LOGIN_SEGMENT_MAX, OUTBOX_MAX, SEGMENT_MAX};
 use azekura_base::{Inbox, Outbox};
-use azekura_frontend::{Event, Exports, Protocol, StreamProtocol, Tag};
+use azekura_frontend::{Event, Exports, Protocol, ReservationAnswer, StreamProtocol, Tag};
 use azekura_gateway::Outcome;
 use full::Full;
 use std::collections::VecDeque;
@@ -173,6 +175,9 @@ impl Protocol for Connection {
     fn poll(&mut self, exports: &dyn Exports) -> Option<Event> {
         self.starved = false;
         loop {
+            if let Phase::Full(full) = &mut self.phase {
+                full.look_at_reservations(exports, &mut self.outbox);
+            }
             // Others wait for these, whatever this initiator does.
             if let Some(event) = self.next_sweep() {
                 return Some(event);
@@ -219,6 +224,16 @@ impl Protocol for Connection {
         if let Phase::Full(full) = &mut self.phase {
             full.reply(tag, outcome, &mut self.outbox);
         }
+    }
+
+    fn reserved(&mut self, tag: Tag, answer: ReservationAnswer) {
+        if let Phase::Full(full) = &mut self.phase {
+            full.reserved(tag, answer, &mut self.outbox);
+        }
+    }
+
+    fn heeds_reservations(&self) -> bool {
+        true
     }
 
     fn wants_room(&self) -> Option<usize> {

@@ -200,10 +200,19 @@ impl Full {
     fn give_out(&mut self, id: u64, outbox: &mut Outbox) -> Option<Event> {
         let task = self.tasks.get_mut(id)?;
         let memory_bytes = task.room.take()?;
-        if !task.is_started
+        if let Some(conflict) = self.reserving.conflict(task.command.lun, &task.command.cdb) {
+            // Somebody has reserved the volume meanwhile: no more of it is sent.
+            task.failure = Some(conflict);
+            task.requests.clear();
+        } else if !task.is_started
             && let Some(disk) = &self.disk
         {
             begin(task, disk);
+        }
+        if let Some(request) = task.asks.take().and_then(|asks| self.reserving.request(asks)) {
+            task.outstanding += 1;
+            let tag = Tag(self.room.requests.insert(Pending::Task(id)));
+            return Some(Event::Reserves { tag, memory_bytes, request });
         }
         let Some(request) = task.requests.pop_front() else {
             let is_over = task.outstanding == 0;

@@ -1,5 +1,6 @@
 //! A command under way.
 
+use super::rights::Asks;
 use crate::pdu::initiator::ScsiCommand;
 use crate::scsi::{Plan, Use};
 use azekura_base::PageBuf;
@@ -97,6 +98,8 @@ pub(crate) struct Task {
     pub room: Option<usize>,
     /// Requests that have not been given out.
     pub requests: VecDeque<Request>,
+    /// What it asks of reservations, while that has not been given out.
+    pub asks: Option<Asks>,
     pub is_started: bool,
     /// Requests that are with the front end.
     pub outstanding: usize,
@@ -125,6 +128,7 @@ impl Task {
             after: After::Nothing,
             room: None,
             requests: VecDeque::new(),
+            asks: None,
             is_started: false,
             outstanding: 0,
             is_aborted: false,
@@ -138,6 +142,7 @@ impl Task {
             (_, Some(Request::Read { len, .. })) => *len as usize,
             _ if self.is_started => 0,
             (Plan::Read(range), _) => range.len.min(u64::from(self.command.read_bytes)) as usize,
+            (Plan::Reservations(_, room), _) => *room as usize,
             (Plan::Scan(range), _) => range.len.min(SCAN_BYTES) as usize,
             (Plan::Take(_, Use::Same(range) | Use::VerifySame(range)), _) => range.len as usize,
             // Both are held: what was sent, and what is read.
@@ -146,6 +151,11 @@ impl Task {
             _ => 0,
         };
         bytes + REQUEST_BYTES
+    }
+
+    /// It is a command of reservations.
+    pub fn is_of_reservations(&self) -> bool {
+        matches!(self.plan, Plan::Reservations(..) | Plan::Take(_, Use::Reservations(_)))
     }
 
     /// It needs nothing from its initiator any more.

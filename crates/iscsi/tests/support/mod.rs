@@ -2,7 +2,10 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 use azekura_base::{Inbox, VolumeId};
-use azekura_frontend::{Event, Export, Exports, Listing, MakeListing, Opening, Protocol, Request, StreamProtocol, Tag};
+use azekura_frontend::{
+    Event, Export, Exports, Listing, MakeListing, Opening, Protocol, Request, ReservationRequest, Reservations,
+    StreamProtocol, Tag,
+};
 use azekura_gateway::{Outcome, Piece};
 use azekura_iscsi::Connection;
 use azekura_iscsi::login::text::put;
@@ -12,6 +15,7 @@ use azekura_iscsi::pdu::target::{self, R2T};
 use azekura_iscsi::pdu::{Bhs, Digests, NO_TAG};
 use bytes::Bytes;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 pub const VOLUME_BYTES: usize = 4 << 20;
 pub const TARGET: &str = "iqn.2026-01.io.azekura:vol1";
@@ -44,6 +48,23 @@ impl Exports for Late {
 
     fn open(&self, _: &str) -> Opening {
         self.0.clone()
+    }
+
+    fn listing(&self, protocol: &'static str, make: &MakeListing<'_>) -> Listing {
+        One.listing(protocol, make)
+    }
+}
+
+/// As [`One`], with these reservations.
+struct Reserved(Option<Arc<Reservations>>);
+
+impl Exports for Reserved {
+    fn find(&self, name: &str) -> Option<Export> {
+        One.find(name)
+    }
+
+    fn reservations(&self, export: VolumeId) -> Option<Arc<Reservations>> {
+        self.0.clone().filter(|_| export == VolumeId(7))
     }
 
     fn listing(&self, protocol: &'static str, make: &MakeListing<'_>) -> Listing {
@@ -85,6 +106,9 @@ pub struct Peer {
     /// What other sessions are to be told, if there are any.
     pub sweeps: Vec<(u64, u8)>,
     pub has_others: bool,
+    /// The volume's reservations, if it can be reserved, and what was asked of them.
+    pub reservations: Option<Arc<Reservations>>,
+    pub asked: VecDeque<(Tag, ReservationRequest)>,
     /// Memory is given.
     pub has_room: bool,
     /// Memory that was given and has not come to be a request.
@@ -107,6 +131,8 @@ impl Peer {
             events: Vec::new(),
             sweeps: Vec::new(),
             has_others: false,
+            reservations: None,
+            asked: VecDeque::new(),
             has_room: true,
             rooms: Vec::new(),
             reader: Reader::default(),
@@ -119,9 +145,14 @@ impl Peer {
 
     /// In the full feature phase, with further keys.
     pub fn logged_in(keys: &[(&str, &str)]) -> Peer {
-        let mut peer = Peer::new();
+        Peer::new().log_in(login(1, 3), keys)
+    }
+
+    /// The same, by another login request.
+    pub fn log_in(self, request: LoginRequest, keys: &[(&str, &str)]) -> Peer {
+        let mut peer = self;
         let all = [&[("InitiatorName", "iqn.2000-01.example:me"), ("TargetName", TARGET)], keys].concat();
-        let pdus = peer.exchange(login(1, 3).bhs(), &text(&all));
+        let pdus = peer.exchange(request.bhs(), &text(&all));
         assert_eq!((pdus.len(), pdus[0].bhs.u16(36)), (1, 0), "{pdus:?}");
         assert_eq!(peer.events.pop(), Some(Event::Opened { name: "vol1".to_owned() }));
         let answer = String::from_utf8_lossy(&pdus[0].data).into_owned();
@@ -134,8 +165,13 @@ impl Peer {
     /// Sends a PDU, lets the connection do what it can, and gives what it has answered.
     pub fn exchange(&mut self, bhs: Bhs, data: &[u8]) -> Vec<Pdu> {
         self.send(bhs, data);
-        self.run(&One);
+        self.go_on();
         self.received()
+    }
+
+    /// Polls until nothing goes on, as the volume is now.
+    pub fn go_on(&mut self) {
+        self.run(&Reserved(self.reservations.clone()));
     }
 
     pub fn send(&mut self, bhs: Bhs, data: &[u8]) {
@@ -160,7 +196,7 @@ impl Peer {
 
     pub fn send_bytes(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            self.run(&One);
+            self.go_on();
             if !self.conn.wants_bytes() {
                 return;
             }
@@ -170,7 +206,7 @@ impl Peer {
             self.conn.inbox_mut().filled(fill, count);
             bytes = &bytes[count..];
         }
-        self.run(&One);
+        self.go_on();
     }
 
     /// Polls until nothing goes on.
@@ -185,6 +221,11 @@ impl Peer {
                     } else {
                         self.perform(tag, request);
                     }
+                }
+                Some(Event::Reserves { tag, memory_bytes, request }) => {
+                    let room = self.rooms.iter().position(|room| *room == memory_bytes);
+                    self.rooms.remove(room.expect("memory is asked for first"));
+                    self.asked.push_back((tag, request));
                 }
                 Some(Event::Sweeps(token, why)) if self.has_others => self.sweeps.push((token, why)),
                 Some(Event::Sweeps(token, _)) => self.conn.swept(token),
@@ -236,7 +277,7 @@ impl Peer {
         while let Some((tag, request)) = self.held.pop_front() {
             self.perform(tag, request);
         }
-        self.run(&One);
+        self.go_on();
     }
 
     /// What was sent by the connection.

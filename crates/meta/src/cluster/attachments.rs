@@ -61,6 +61,11 @@ impl MetaClient {
         self.change_attachments(|records| attachments::detach(records, volume, node)).await
     }
 
+    /// Ends the attachments of these names by force.
+    pub async fn put_out(&self, volume: &str, names: &BTreeSet<Generation>) -> Result<ChangedAttachments, MetaError> {
+        self.change_attachments(|records| attachments::put_out(records, volume, names)).await
+    }
+
     /// Notes that every group has confirmed that it takes nothing of the attachments that had ended by `generation`.
     /// Answers the record, which still says that a fence is due when others have ended since.
     pub async fn confirm_fenced(&self, volume: &str, generation: Generation) -> Result<ChangedAttachments, MetaError> {

@@ -26,6 +26,7 @@ mod identity;
 mod layers;
 mod members;
 mod removal;
+mod reservations;
 mod restored;
 mod settings;
 mod shut_out;

@@ -154,6 +154,7 @@ impl MetaError {
                 "name it with its node, for example {}, or by its number ('azekura device list')",
                 devices.first().map_or("NODE/NAME", String::as_str)
             ),
+            E::NotReserved { .. } => "start these nodes with the version of the others, or remove them".into(),
             E::Broken { .. } => "repair or remove the record with etcdctl".into(),
         })
     }

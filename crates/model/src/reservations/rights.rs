@@ -87,6 +87,12 @@ impl ReservationsView {
         ReservationsView { number: record.number, others, named: named.collect() }
     }
 
+    /// What somebody may do who is not registered.
+    #[must_use]
+    pub fn others(&self) -> Rights {
+        self.others
+    }
+
     /// What somebody may do.
     #[must_use]
     pub fn rights(&self, of: &RegistrantName) -> Rights {

@@ -84,6 +84,14 @@ pub fn detach(records: &Records<'_>, volume: &str, node: Option<NodeId>) -> Outc
     change_attachments(records, volume, |_, now| Ok(now.detach(node)))
 }
 
+/// Ends the attachments of these names by force. What was asked for by name stays, for whichever process comes next.
+///
+/// # Errors
+/// When the volume is missing.
+pub fn put_out(records: &Records<'_>, volume: &str, names: &BTreeSet<Generation>) -> Outcome<Attached> {
+    change_attachments(records, volume, |_, now| Ok(now.put_out(names)))
+}
+
 /// Notes that every group has confirmed that it takes nothing of the attachments that had ended by `generation`. The
 /// record still says that a fence is due when others have ended since.
 ///

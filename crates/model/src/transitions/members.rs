@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use super::volumes::check_name;
 use crate::{
     AckRule, DeviceRecord, DeviceState, ENCRYPTION, Endpoint, FailureKind, GroupRecord, KEY_VOLUMES, Key, Kind,
-    MetaError, Model, NodeRecord, Outcome, Records, Step, Txn, Unknown,
+    MetaError, Model, NodeRecord, Outcome, RESERVATIONS, Records, Step, Txn, Unknown,
 };
 
 /// What a node says about itself.
@@ -227,7 +227,7 @@ pub(super) fn register_node_as(records: &Records<'_>, spec: &NodeSpec, invited: 
         keys: Some(vec![spec.key]),
         shut_out: None,
         api_tls: spec.api_tls,
-        understands: [ENCRYPTION.to_owned(), KEY_VOLUMES.to_owned()].into(),
+        understands: [ENCRYPTION.to_owned(), KEY_VOLUMES.to_owned(), RESERVATIONS.to_owned()].into(),
         removed: false,
         unknown: Unknown::default(),
     };

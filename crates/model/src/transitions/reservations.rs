@@ -1,12 +1,12 @@
 //! Reservations of volumes: one record each, replaced by the next (docs/decisions/0046-reservations.md).
 
-use azekura_base::VolumeId;
+use azekura_base::{NodeId, VolumeId};
 
 use super::volumes::missing;
 use crate::read::Found;
 use crate::{
-    Key, Kind, MetaError, Outcome, Records, RegistrantName, ReservationCommand, ReservationOutcome, ReservationsRecord,
-    Step, Txn, VolumeRecord,
+    AttachmentsRecord, Key, Kind, MetaError, Outcome, Records, RegistrantName, ReservationCommand, ReservationOutcome,
+    ReservationsRecord, Step, Txn, VolumeRecord,
 };
 
 /// The record of a volume, and that of its reservations as it is now.
@@ -26,6 +26,15 @@ fn look_up(
         return Err(MetaError::Broken { key: reservations.key, reason }.into());
     }
     Ok((found, reservations, now))
+}
+
+/// The record of a volume's reservations as it is.
+///
+/// # Errors
+/// When the volume is gone, or its record can't be read.
+pub fn read_reservations(records: &Records<'_>, volume: &str, wanted: VolumeId) -> Outcome<ReservationsRecord> {
+    let (_, reservations, now) = look_up(records, volume, wanted)?;
+    Ok(Step::Done(now, reservations.mod_revision()))
 }
 
 /// Carries a registrant's command out on the volume of this name and number. `id`: 64 random bits, the same in every
@@ -52,6 +61,30 @@ pub fn change_reservations(
     Ok(Step::Run(txn, outcome))
 }
 
+/// Notes that a process (node and incarnation) heeds all changes up to this one: it bars what they bar, and of what it
+/// had begun by rights from before nothing is under way. Nothing is noted where nobody waits for that, or the process
+/// does not have the volume.
+///
+/// # Errors
+/// When the volume is gone, or its record can't be read.
+pub fn heed_reservations(
+    records: &Records<'_>,
+    volume: &str,
+    wanted: VolumeId,
+    (node, incarnation): (NodeId, u64),
+    number: u64,
+) -> Outcome<()> {
+    let (_, reservations, now) = look_up(records, volume, wanted)?;
+    let attachments = records.find(&Key::Attachments(wanted))?;
+    let known = attachments.record()?.unwrap_or_else(|| AttachmentsRecord::none(wanted));
+    let mine = known.of(node).filter(|mine| mine.incarnation == Some(incarnation)).map(|mine| mine.generation);
+    let Some(next) = mine.and_then(|mine| now.heeded(mine, number, &known.standing())) else {
+        return Ok(Step::Done((), reservations.mod_revision()));
+    };
+    // Other attachments may come and go meanwhile: each counts by its own name, which is given once.
+    Ok(Step::Run(Txn::new().when_as(&reservations).put(&reservations.key, &next), ()))
+}
+
 /// Notes that every gateway has confirmed a change, and with it all before: nothing is under way any more that was
 /// begun by rights from before it. The record still says that a fence is due when a later change asks for one.
 ///
@@ -65,10 +98,13 @@ pub fn confirm_reservations(records: &Records<'_>, volume: &str, wanted: VolumeI
 
 #[cfg(test)]
 mod tests {
+    use super::super::attachments::{AttachRequest, attach, put_out};
     use super::super::tests::{attempt, cluster, run, txn_of};
     use super::super::volumes::{VolumeDeletion, delete_volume};
     use super::*;
-    use crate::{Memory, ReservationKind, ReservationStatus, Rights};
+    use crate::{Heeding, Memory, ReservationKind, ReservationStatus, Rights};
+    use azekura_base::Generation;
+    use std::collections::BTreeSet;
 
     const V: VolumeId = VolumeId(1);
     const KIND: ReservationKind = ReservationKind::WriteExclusiveRegistrantsOnly;
@@ -137,13 +173,79 @@ mod tests {
         assert_eq!(good(&mut memory, 1, &ReservationCommand::RegisterNew { new: 7 }, 1).fence_due, None);
         let outcome = good(&mut memory, 1, &ReservationCommand::Reserve { key: 7, kind: KIND }, 2);
         assert_eq!(outcome.fence_due, Some(2), "others may not write any more");
-        assert_eq!(good(&mut memory, 2, &ReservationCommand::RegisterNew { new: 9 }, 3).fence_due, Some(2));
-        assert_eq!(change(&mut memory, 3, &ReservationCommand::Clear { key: 1 }, 4).unwrap().fence_due, Some(2));
+        assert_eq!(
+            good(&mut memory, 2, &ReservationCommand::RegisterNew { new: 9 }, 3).fence_due,
+            Some(3),
+            "he may write"
+        );
+        assert_eq!(change(&mut memory, 3, &ReservationCommand::Clear { key: 1 }, 4).unwrap().fence_due, Some(3));
         let preempt = ReservationCommand::Preempt { key: 7, victim: 9, kind: KIND, abort: true };
         assert_eq!(good(&mut memory, 1, &preempt, 5).fence_due, Some(4));
         assert_eq!(confirm(&mut memory, 3), Some(4), "confirmed too early");
         assert_eq!(confirm(&mut memory, 5), None);
         assert_eq!(confirm(&mut memory, 5), None);
+    }
+
+    /// Attaches the volume to a process, beside others.
+    fn attach_to(memory: &mut Memory, node: u32) {
+        let wish = AttachRequest { node: NodeId(node), incarnation: Some(5), shared: Some(true), force: false };
+        let refusal = |_| MetaError::NotAttached { volume: "v".to_owned(), node: None };
+        run(memory, |records| attach(records, "v", &wish, &BTreeSet::new(), "t", refusal)).unwrap();
+    }
+
+    fn heed(memory: &mut Memory, node: u32, incarnation: u64, number: u64) -> Vec<(u32, u64)> {
+        run(memory, |records| heed_reservations(records, "v", V, (NodeId(node), incarnation), number)).unwrap();
+        let model = memory.model();
+        let of = |heeding: &Heeding| {
+            let all = &model.attachments[&V].attachments;
+            let found = all.iter().find(|entry| entry.generation == heeding.attachment);
+            (found.map_or(0, |entry| entry.node.0), heeding.number)
+        };
+        model.reservations[&V].heeding.iter().map(of).collect()
+    }
+
+    #[test]
+    fn who_heeds_a_change_is_noted_while_a_fence_is_due() {
+        let mut memory = cluster();
+        attach_to(&mut memory, 1);
+        attach_to(&mut memory, 2);
+        good(&mut memory, 1, &ReservationCommand::RegisterNew { new: 7 }, 1);
+        assert_eq!(heed(&mut memory, 1, 5, 1), [], "nobody waits for that");
+        good(&mut memory, 1, &ReservationCommand::Reserve { key: 7, kind: KIND }, 2);
+        assert_eq!(heed(&mut memory, 1, 5, 1), [], "that was the change before");
+        assert_eq!(heed(&mut memory, 1, 4, 2), [], "another process has it");
+        assert_eq!(heed(&mut memory, 3, 5, 2), [], "it does not have it");
+        assert_eq!(heed(&mut memory, 1, 5, 2), [(1, 2)]);
+        assert_eq!(heed(&mut memory, 1, 5, 2), [(1, 2)]);
+        assert_eq!(heed(&mut memory, 2, 5, 2), [(1, 2), (2, 2)]);
+        // A later change asks for a fence of its own.
+        good(&mut memory, 2, &ReservationCommand::RegisterNew { new: 9 }, 3);
+        let preempt = ReservationCommand::Preempt { key: 7, victim: 9, kind: KIND, abort: false };
+        good(&mut memory, 1, &preempt, 4);
+        let standing = memory.model().attachments[&V].attachments.iter().map(|entry| entry.generation);
+        let standing: Vec<_> = standing.collect();
+        assert!(!standing.iter().any(|name| memory.model().reservations[&V].is_heeded_by(*name)));
+        assert_eq!(heed(&mut memory, 2, 5, 4), [(2, 4)]);
+        assert!(memory.model().reservations[&V].is_heeded_by(standing[1]));
+        run(&mut memory, |records| confirm_reservations(records, "v", V, 4)).unwrap();
+        assert_eq!(heed(&mut memory, 1, 5, 4), []);
+    }
+
+    #[test]
+    fn who_has_ended_heeds_nothing() {
+        let mut memory = cluster();
+        attach_to(&mut memory, 1);
+        attach_to(&mut memory, 2);
+        good(&mut memory, 1, &ReservationCommand::RegisterNew { new: 7 }, 1);
+        good(&mut memory, 1, &ReservationCommand::Reserve { key: 7, kind: KIND }, 2);
+        assert_eq!(heed(&mut memory, 2, 5, 2), [(2, 2)]);
+        let gone: BTreeSet<Generation> =
+            memory.model().attachments[&V].of(NodeId(2)).map(|mine| mine.generation).into_iter().collect();
+        run(&mut memory, |records| put_out(records, "v", &gone)).unwrap();
+        assert!(memory.model().attachments[&V].fence_due);
+        assert_eq!(heed(&mut memory, 2, 5, 2), [(0, 2)], "what it had confirmed is of no use, and it confirms no more");
+        attach_to(&mut memory, 2);
+        assert_eq!(heed(&mut memory, 2, 5, 2), [(2, 2)], "by a new name");
     }
 
     #[test]

@@ -276,6 +276,7 @@ fn begin_anew(plan: &mut Plan, seconds: u64, random: u64) {
                 raise(record, "number", seconds);
                 record.insert("changes".to_owned(), json!([]));
                 record.insert("fence_due".to_owned(), json!(0));
+                record.remove("heeding");
             }
             _ => {}
         }

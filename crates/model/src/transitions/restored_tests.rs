@@ -263,6 +263,7 @@ fn reservations_go_on_with_numbers_that_nobody_has_seen() {
     assert!(memory.model().problems.is_empty(), "{:?}", memory.model().problems);
     let record = &memory.model().reservations[&VolumeId(1)].record;
     assert!(record.number >= NOW * NUMBERS_PER_SECOND && record.changes.is_empty() && record.fence_due.is_none());
+    assert_eq!(record.heeding, []);
     assert_eq!(record.changes_after(4), None, "a gateway has missed some");
     assert_eq!((record.registrants.len(), record.generation), (1, 3));
     assert_eq!(json!(record.reservation), before["reservation"]);

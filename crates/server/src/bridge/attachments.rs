@@ -1,12 +1,13 @@
 //! Attachments and snapshots: between the data plane and the control plane.
 
 use crate::bridge::layer_questions;
+use crate::bridge::reservations::ReservationKeeper;
 use crate::driver::commands::{Command, Fence, Freeze, Trim};
 use crate::driver::messages::Handles;
 use azekura_base::{Generation, IoStatus, LayerId, NodeId, PgId, Shard, VolumeId};
 use azekura_control::attachments::{FENCE_WAIT, FREEZE_WAIT, Later};
 use azekura_control::layers::{CompareLayers, Differences, MeasureLayer, Measured, NotTold};
-use azekura_control::{Attacher, DataPlane};
+use azekura_control::{Attacher, DataPlane, Reserver};
 use azekura_frontend::{Attachment, Errand, Holders, Refusal};
 use azekura_meta::MetaClient;
 use azekura_node::{Attachments, Node};
@@ -134,11 +135,13 @@ pub struct Keeper {
     node: NodeId,
     incarnation: u64,
     holders: Arc<Mutex<Holders>>,
+    /// What clients ask of reservations.
+    pub reservations: Arc<ReservationKeeper>,
 }
 
 impl Keeper {
-    /// A keeper for this process. `configured` follows the revision of the configuration that all shards have been
-    /// told last.
+    /// A keeper for this process, in a runtime. `configured` follows the revision of the configuration that all shards
+    /// have been told last.
     pub fn new(
         attacher: Attacher,
         client: MetaClient,
@@ -147,7 +150,12 @@ impl Keeper {
         node: NodeId,
         incarnation: u64,
     ) -> Keeper {
-        Keeper { attacher, client, shards, configured, node, incarnation, holders: Arc::default() }
+        let reserver = Reserver::new(client.clone(), attacher.clone());
+        let reservations = ReservationKeeper::new(reserver, client.clone(), shards.clone(), configured.clone());
+        // Ends when the keeper is dropped.
+        tokio::spawn(reservations.confirm_what_is_heeded((node, incarnation)));
+        let (holders, reservations) = (Arc::default(), Arc::new(reservations));
+        Keeper { attacher, client, shards, configured, node, incarnation, holders, reservations }
     }
 
     /// Clients of a shard want a volume.

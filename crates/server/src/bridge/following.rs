@@ -2,6 +2,7 @@
 
 use crate::bridge::admission::admission;
 use crate::bridge::holdings::Parents;
+use crate::bridge::reservations::ReservationViews;
 use crate::disk::device::DeviceDir;
 use crate::disk::initialise;
 use crate::disk::layers_file::Note;
@@ -31,6 +32,7 @@ pub(crate) struct Following {
     shards: Handles,
     memory: Memory,
     views: Views,
+    reservations: ReservationViews,
     /// Up to which revision the data plane has been told.
     configured: watch::Sender<u64>,
     /// What the data plane was told last: all its shards have it together.
@@ -61,6 +63,7 @@ impl Following {
             shards,
             memory,
             views: Views::default(),
+            reservations: ReservationViews::default(),
             configured: watch::Sender::new(0),
             last: None,
             known: Parents::new(),
@@ -155,6 +158,10 @@ impl Following {
         // No volume is known before it is known whether its key is there.
         if let Some(keys) = self.keys.follow(model).await {
             self.shards.all().for_each(|shard| shard.send(Command::Keys(Arc::clone(&keys))));
+        }
+        // Whoever gets a volume knows before whom he bars.
+        if let Some(news) = self.reservations.news(model) {
+            self.shards.all().for_each(|shard| shard.send(Command::Reservations(Arc::clone(&news))));
         }
         let mut view = self.views.of(model);
         if model.cluster.as_ref().is_some_and(|cluster| cluster.restored.is_some()) {

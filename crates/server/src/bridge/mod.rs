@@ -8,5 +8,6 @@ pub(crate) mod holdings;
 pub(crate) mod layer_questions;
 mod nexuses;
 pub(crate) mod reports;
+pub(crate) mod reservations;
 pub(crate) mod scrubs;
 pub(crate) mod statistics;

@@ -88,6 +88,10 @@ pub async fn carry_out(
             Report::GiveBack(volume, attachment) => keeper.idle(shard, &volume, attachment),
             Report::Ended(volume, attachment) => keeper.ended(shard, &volume, attachment),
             Report::Nexus(number, news) => nexuses.heard(shard, number, news),
+            Report::Reserves(token, volume, id, request) => {
+                keeper.reservations.asked(shard, token, volume, id, request);
+            }
+            Report::Heeds(volume, number) => keeper.reservations.heeds(shard, volume, number),
             Report::ReadConfiguration => {
                 drop(tokio::spawn(clients::read_configuration(client.clone(), shards.clone(), shard)))
             }

@@ -8,7 +8,7 @@ use azekura_base::{
     CompareLayers, DeviceId, Differences, Generation, IoStatus, LayerId, MeasureLayer, Measured, NodeId, NotTold, PgId,
     Shard, VolumeId,
 };
-use azekura_frontend::{Admission, Word};
+use azekura_frontend::{Admission, ReservationAnswer, Reservations, Word};
 use azekura_gateway::{Keyring, VolumeView};
 use azekura_map_db::CheckpointDb;
 use azekura_node::{Attachments, ClusterView, Node};
@@ -56,6 +56,11 @@ pub enum Command {
     GivenBack(String),
     /// Something for a client's connection that has a nexus or wants one.
     Nexus(Word),
+    /// The reservations of all volumes that have a record: before the configuration that they are of.
+    Reservations(Arc<AllReservations>),
+    /// What came of [`crate::driver::messages::Report::Reserves`] with this token: after the reservations that it is
+    /// of.
+    Reserved(u64, ReservationAnswer),
     /// The configuration was read up to this revision for [`crate::driver::messages::Report::ReadConfiguration`], or
     /// could not be.
     ConfigurationRead(Option<u64>),
@@ -74,6 +79,9 @@ pub enum Command {
     /// Stop; answered when all devices are closed.
     Stop(oneshot::Sender<()>),
 }
+
+/// The reservations of volumes that have a record.
+pub type AllReservations = BTreeMap<VolumeId, Arc<Reservations>>;
 
 /// A device whose store is ready to be driven.
 pub struct ReadyDevice {

@@ -356,6 +356,12 @@ impl DataPlane {
             }
             Command::GivenBack(volume) => self.clients.frontend.volume_given_back(&volume),
             Command::Nexus(word) => self.front(|frontend, context| frontend.told(word, context)),
+            Command::Reservations(all) => {
+                self.front(|frontend, context| frontend.reservations_known(all.as_ref().clone(), context));
+            }
+            Command::Reserved(token, answer) => {
+                self.front(|frontend, context| frontend.reserved(token, answer, context))
+            }
             Command::ConfigurationRead(revision) => {
                 self.front(|frontend, context| frontend.configuration_read(revision, context))
             }

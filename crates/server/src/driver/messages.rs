@@ -1,8 +1,8 @@
 //! The ways between the data plane's shards and other threads, and what a shard reports.
 
 use crate::driver::commands::{Command, Inspection};
-use azekura_base::{DeviceId, Generation, LayerId, PgId, Shard};
-use azekura_frontend::News;
+use azekura_base::{DeviceId, Generation, LayerId, PgId, Shard, VolumeId};
+use azekura_frontend::{News, ReservationRequest};
 use azekura_node::{Breakdown, FoundBlock};
 use azekura_reactor::Waker;
 use azekura_replica::{GroupConfig, ScrubReport};
@@ -41,6 +41,10 @@ pub enum Report {
     Ended(String, Generation),
     /// Something of a client's connection that has a nexus or wants one, by its number in this shard.
     Nexus(u64, News),
+    /// A client asks something of the reservations of the volume of this name and number; answered with this token.
+    Reserves(u64, Arc<str>, VolumeId, ReservationRequest),
+    /// The shard heeds all changes of a volume's reservations up to this one.
+    Heeds(VolumeId, u64),
     /// Clients ask for exports that are not known here: the configuration may have them.
     ReadConfiguration,
     /// Something that people should know.

@@ -107,6 +107,7 @@ mod tests {
         Register {
             writes: writes.iter().map(|&(value, start, end)| Written { value, start, end }).collect(),
             reads: reads.iter().map(|&(value, start, end)| Seen { value, start, end }).collect(),
+            ..Register::default()
         }
     }
 

@@ -37,8 +37,12 @@ impl World {
                     break;
                 }
             }
-            // Also with what is known of writes under attachments that have ended.
-            let bounded = || register.bounded(|value| self.scene.clients.fenced_at(value, self.holders()));
+            // Also with what is known of writes under attachments that have ended, and of hosts that were put out.
+            let latest = |value| {
+                let fenced = self.scene.clients.fenced_at(value, self.holders());
+                [fenced, self.scene.clients.hosts.latest(value)].into_iter().flatten().min()
+            };
+            let bounded = || register.bounded(latest);
             let result = check(register).map_err(|what| (Invariant::Linearizable, what));
             let fenced = result.and_then(|()| {
                 bounded().and_then(|register| check(&register)).map_err(|what| (Invariant::Fenced, what))

@@ -30,6 +30,7 @@ impl World {
             up(world)
                 && world.scene.clients.idle()
                 && world.holders().idle()
+                && world.reservers().idle()
                 && world.cuts.idle()
                 && world.scene.snapshots.idle()
                 && world.scene.lost.idle()

@@ -38,7 +38,7 @@ mod tests {
     fn holds(writes: &[(u64, u64, u64)], read: (u64, u64, u64)) -> bool {
         let writes = writes.iter().map(|&(value, start, end)| Written { value, start, end }).collect();
         let reads = vec![Seen { value: read.0, start: read.1, end: read.2 }];
-        check(&Register { writes, reads }).is_ok()
+        check(&Register { writes, reads, ..Register::default() }).is_ok()
     }
 
     #[test]

@@ -84,7 +84,7 @@ pub(crate) struct Holders {
 
 impl Holders {
     pub(crate) fn new(plan: &Plan, mut leaving: Random) -> Holders {
-        let on = matches!(plan.mode, Mode::Attachments | Mode::All);
+        let on = matches!(plan.mode, Mode::Attachments | Mode::Reservations | Mode::All);
         Holders {
             recorded: on || plan.mode == Mode::Fsx,
             on,
@@ -127,6 +127,11 @@ impl Holders {
             other.process() == life.process() && volume == name && *attached == given && given.1 == attachment
         });
         !shared
+    }
+
+    /// A process waits for a fence for others.
+    pub(crate) fn is_fencing(&self, from: Life) -> bool {
+        self.fences.values().any(|fence| fence.from == from && !fence.attaches)
     }
 
     /// Nobody waits for anything.

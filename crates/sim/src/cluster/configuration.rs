@@ -9,7 +9,8 @@ mod news;
 use crate::cluster::records::CLASS;
 use crate::kernel::process::Life;
 use crate::kernel::random::Random;
-use azekura_base::{DeviceId, NodeId, PgId};
+use azekura_base::{DeviceId, NodeId, PgId, VolumeId};
+use azekura_frontend::Reservations;
 use azekura_model::history::{Copied, is_lasting};
 use azekura_model::transitions::alive::Claim;
 use azekura_model::transitions::groups::{Proposed, confirm_copy_forgotten, propose, replace_group};
@@ -32,6 +33,9 @@ pub(crate) enum Lacks {
     NewestGroups,
 }
 
+/// The reservations of all volumes that have a record.
+pub(crate) type AllReservations = BTreeMap<VolumeId, Arc<Reservations>>;
+
 /// Pause before a client asks again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
@@ -42,6 +46,8 @@ pub(crate) struct Configuration {
     views: Views,
     /// What nodes are told of the records.
     view: Arc<ClusterView>,
+    /// And of reservations.
+    reservations: Arc<AllReservations>,
     /// How long requests on volumes wait: also times that are no whole seconds, as the records have them.
     io_timeouts: BTreeMap<String, Duration>,
     /// The latest news that each process has had: news that it overtook is void.
@@ -75,6 +81,7 @@ impl Configuration {
             store,
             views: Views::default(),
             view: Arc::default(),
+            reservations: Arc::default(),
             io_timeouts,
             known: BTreeMap::new(),
             away: BTreeMap::new(),
@@ -104,6 +111,13 @@ impl Configuration {
             }
         }
         self.view = Arc::new(view);
+        let records = self.store.model().reservations.iter();
+        let known = &self.reservations;
+        let now = records.map(|(id, record)| {
+            let same = known.get(id).filter(|known| known.record.as_ref() == Some(&record.record));
+            (*id, same.cloned().unwrap_or_else(|| Arc::new(Reservations::of(record.record.clone()))))
+        });
+        self.reservations = Arc::new(now.collect());
     }
 
     /// The records.

@@ -1,5 +1,6 @@
 //! What happens in a cluster, and whom it is told.
 
+use crate::cluster::configuration::AllReservations;
 use crate::kernel::network::{ConnId, Network, Passage, Side};
 use crate::kernel::process::Life;
 use crate::kernel::rings::Rings;
@@ -39,7 +40,11 @@ pub(crate) enum Event<C> {
     /// The proposer learns the outcome: accepted in this revision, or not.
     Proposed { to: Life, pg: PgId, device: DeviceId, version: u64, accepted: Option<u64> },
     /// A node learns of the configuration.
-    Configure(Life, Arc<ClusterView>),
+    Configure(Life, Arc<ClusterView>, Arc<AllReservations>),
+    /// A process goes on with a command of reservations.
+    Reserve(Life, u64),
+    /// What a process heeds of reservations gets to the store.
+    Heed(Life),
     /// The store is asked for what a process wants to do with a volume.
     Errand(Life, String),
     /// A process has read the configuration for clients that want what it does not know.
@@ -76,6 +81,8 @@ impl<C> Event<C> {
             | Event::Disk(_, life, _)
             | Event::Map(_, life)
             | Event::Configure(life, ..)
+            | Event::Reserve(life, _)
+            | Event::Heed(life)
             | Event::Errand(life, _)
             | Event::Look(life)
             | Event::Leave(life, _)

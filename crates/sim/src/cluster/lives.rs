@@ -145,6 +145,7 @@ impl<S: Scene> Cluster<S> {
         for life in lives {
             self.clients_lose(life);
             self.holders_lose(life);
+            self.reservers_lose(life);
         }
     }
 

@@ -6,7 +6,7 @@
 //! - [`machine`], [`shards`], [`lives`], [`turns`]: processes and their shards, how they come and go, what they ask.
 //! - [`links`], [`devices`]: what of the network and of devices concerns the cluster.
 //! - [`records`], [`configuration`]: what the configuration store holds, who hears of it and when.
-//! - [`front`]: clients' connections. [`attachments`]: who has which volume.
+//! - [`front`]: clients' connections. [`attachments`]: who has which volume. [`reservations`]: who may write to it.
 //! - [`notes`], [`operator`], [`cuts`], [`layers`], [`classes`]: the control plane.
 //! - [`events`]: what happens. [`later`]: what others want to happen.
 //! - [`observer`]: asks copies in the end. [`lies`]: what a network does that lies. [`keys`]: who is who.
@@ -30,6 +30,7 @@ mod notes;
 mod observer;
 pub(crate) mod operator;
 pub(crate) mod records;
+pub(crate) mod reservations;
 mod scene;
 mod shards;
 mod turns;
@@ -54,6 +55,7 @@ use front::Connections;
 use keys::Keyring;
 use machine::Machine;
 use operator::Operator;
+use reservations::Reservers;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -116,6 +118,7 @@ pub(crate) struct Cluster<S: Scene> {
     pub(crate) configuration: Configuration,
     connections: Connections,
     holders: Holders,
+    reservers: Reservers,
     pub(crate) cuts: Cuts,
     operator: Operator,
     keyring: Keyring,
@@ -159,6 +162,7 @@ impl<S: Scene> Cluster<S> {
             configuration,
             connections: Connections::default(),
             holders,
+            reservers: Reservers::new(plan),
             cuts,
             operator,
             keyring: Keyring::default(),
@@ -208,6 +212,11 @@ impl<S: Scene> Cluster<S> {
         &self.holders
     }
 
+    /// Who may write to the volume.
+    pub(crate) fn reservers(&self) -> &Reservers {
+        &self.reservers
+    }
+
     /// Lets time pass until `done`, at most until `limit`. True when it was done.
     pub(crate) fn run_until(&mut self, limit: Duration, done: impl Fn(&Cluster<S>) -> bool) -> bool {
         while self.violation.is_none() {
@@ -246,7 +255,9 @@ impl<S: Scene> Cluster<S> {
             Event::Proposed { to, pg, device, version, accepted } => {
                 self.tell(to, |node| node.proposal_done(pg, device, version, accepted));
             }
-            Event::Configure(life, view) => self.configure(life, &view),
+            Event::Configure(life, view, reservations) => self.configure(life, &view, &reservations),
+            Event::Reserve(life, token) => self.reserve_further(life, token),
+            Event::Heed(life) => self.heed(life),
             Event::Errand(life, volume) => self.run_errand(life, volume),
             Event::Look(life) => self.look(life),
             Event::Leader => self.leader_turn(),

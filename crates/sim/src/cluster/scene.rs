@@ -4,6 +4,7 @@ use crate::cluster::Cluster;
 use crate::cluster::cuts::Done;
 use crate::kernel::network::ConnId;
 use crate::kernel::process::Life;
+use crate::kernel::time::Stamp;
 use azekura_base::{DeviceId, Epoch, NodeId, PgId, WriteHeader};
 use azekura_gateway::Outcome;
 use azekura_replica::ScrubReport;
@@ -27,6 +28,9 @@ pub(crate) trait Scene: Sized {
 
     /// A process is gone, and with it the connections of its clients.
     fn clients_gone(cluster: &mut Cluster<Self>, life: Life);
+
+    /// A host has lost its rights to write, and it is confirmed that nothing of it is under way.
+    fn host_is_out(cluster: &mut Cluster<Self>, host: usize, at: Stamp);
 
     /// A process has heard of the configuration.
     fn heard(cluster: &mut Cluster<Self>, life: Life);

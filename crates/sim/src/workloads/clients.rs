@@ -8,8 +8,9 @@ use crate::kernel::random::Random;
 use crate::kernel::time::Stamp;
 use crate::plan::{Plan, WRITE_BLOCKS_MAX};
 use crate::workloads::contents::{BLOCK_SECTORS, SECTOR_SIZE};
+use crate::workloads::preempter::Preempter;
 use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, Endpoint, Generation, NodeId, Shard};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -129,6 +130,8 @@ pub(crate) struct Clients {
     /// Operations that a run's clients start.
     limit: u64,
     given_up: Vec<GivenUp>,
+    /// Who puts whom out, where clients belong to hosts.
+    pub(crate) hosts: Preempter,
     /// The attachment that each operation was asked under, where attachments are in use.
     attachments: BTreeMap<u64, Generation>,
     /// The operation before which the volume gets other limits.
@@ -147,6 +150,8 @@ impl Clients {
         };
         let at = (0..plan.clients).map(&mut at).collect();
         let layout = Layout::new(plan);
+        // A stream of their own.
+        let hosts = Preempter::new(Random::new(random.clone().below(u64::MAX) ^ 0x7072_6565));
         let limits_random = Random::new(plan.operations ^ u64::from(plan.clients) ^ 0x6c69_6d69);
         Clients {
             at,
@@ -156,6 +161,7 @@ impl Clients {
             random,
             limit: plan.operations,
             given_up: Vec::new(),
+            hosts,
             attachments: BTreeMap::new(),
             limits_at: 0,
             limits_random,
@@ -179,6 +185,11 @@ impl Clients {
     /// A client is attached there from now on.
     pub(crate) fn move_to(&mut self, client: usize, at: Endpoint) {
         self.at[client] = at;
+    }
+
+    /// The operations under way.
+    pub(crate) fn running(&self) -> BTreeSet<u64> {
+        self.running.keys().copied().collect()
     }
 
     pub(crate) fn idle(&self) -> bool {

@@ -4,5 +4,6 @@ pub(crate) mod clients;
 pub(crate) mod contents;
 pub(crate) mod fsx;
 pub(crate) mod lost;
+pub(crate) mod preempter;
 pub(crate) mod snapshots;
 pub(crate) mod usurper;

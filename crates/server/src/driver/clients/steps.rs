@@ -113,6 +113,10 @@ impl DataPlane {
                 Effect::Nexus(number, news) => self.report(Report::Nexus(number, news)),
                 Effect::ReadConfiguration => self.report(Report::ReadConfiguration),
                 Effect::Orphaned(token) => self.node.orphan(token),
+                Effect::Reserves(token, name, volume, request) => {
+                    self.report(Report::Reserves(token, name, volume, request))
+                }
+                Effect::Heeds(volume, number) => self.report(Report::Heeds(volume, number)),
                 Effect::Answered(token, outcome) => self.clients.trimmed(token, &outcome),
                 Effect::Warn(what) => self.report(Report::Warn(what)),
             }

@@ -142,7 +142,7 @@ impl<S: Scene> Cluster<S> {
     }
 
     /// The configuration says which attachments stand; those that did before and do not any more have ended.
-    fn change_attachments(
+    pub(crate) fn change_attachments(
         &mut self,
         name: &str,
         by_force: bool,
@@ -163,7 +163,7 @@ impl<S: Scene> Cluster<S> {
 
     /// Waits until all groups keep out what has ended, if anything has; then the process has its own attachment, if it
     /// attaches the volume.
-    fn fence(&mut self, from: Life, name: &str, attaches: bool) {
+    pub(crate) fn fence(&mut self, from: Life, name: &str, attaches: bool) {
         let Some(record) = self.attachments(name) else {
             return if attaches {
                 self.attach_ends(from, name, Err("it is gone".into()))

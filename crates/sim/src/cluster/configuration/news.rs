@@ -1,6 +1,6 @@
 //! How processes hear of the configuration, and how they change it.
 
-use super::{Configuration, RETRY_PAUSE};
+use super::{AllReservations, Configuration, RETRY_PAUSE};
 use crate::cluster::events::Event;
 use crate::cluster::{Cluster, Scene};
 use crate::kernel::process::Life;
@@ -25,15 +25,19 @@ impl<S: Scene> Cluster<S> {
         if self.plan.lie == Some(Lie::HeadAfterRevert) && life.node == NodeId(1) {
             self.cuts.unrevert(Arc::make_mut(&mut view));
         }
-        self.queue.push(at, Event::Configure(life, view));
+        let reservations = Arc::clone(&self.configuration.reservations);
+        self.queue.push(at, Event::Configure(life, view, reservations));
     }
 
     /// News has come.
-    pub(crate) fn configure(&mut self, life: Life, view: &ClusterView) {
+    pub(crate) fn configure(&mut self, life: Life, view: &ClusterView, reservations: &AllReservations) {
         let unheard = self.plan.lie == Some(Lie::UnheardDeletions);
         let known = self.configuration.known.entry(life).or_default();
         if view.revision >= *known {
             *known = view.revision;
+            if self.reservers.on {
+                self.front(life, |frontend, context| frontend.reservations_known(reservations.clone(), context));
+            }
             self.tell(life, |node| node.configure(view.clone()));
             self.front(life, |frontend, context| match unheard {
                 true => frontend.known(context),
@@ -41,6 +45,7 @@ impl<S: Scene> Cluster<S> {
             });
             S::heard(self, life);
             self.hear_of_attachments(life);
+            self.confirm_heeding(life);
         }
     }
 

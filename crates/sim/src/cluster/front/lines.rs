@@ -5,6 +5,7 @@ use super::{Connection, LOOK_MAX, Line, Who};
 use crate::cluster::attachments::INSPECTOR;
 use crate::cluster::events::Event;
 use crate::cluster::machine::EventLoop;
+use crate::cluster::reservations::name_of;
 use crate::cluster::{Cluster, Scene};
 use crate::kernel::process::Life;
 use crate::report::Invariant;
@@ -42,6 +43,9 @@ impl<S: Scene> Cluster<S> {
             Effect::Ended(..) => {}
             // The simulator's clients have no names.
             Effect::Nexus(..) => {}
+            // What hosts ask of reservations does not go over these connections.
+            Effect::Reserves(..) => {}
+            Effect::Heeds(_, number) => self.heeds(life, number),
             Effect::ReadConfiguration => {
                 let at = match self.configuration.away(life.node, self.now) {
                     None => self.now + self.configuration.delay(),
@@ -76,7 +80,8 @@ impl<S: Scene> Cluster<S> {
         }
         self.connections.made += 1;
         let line = Line(self.connections.made);
-        let wire = Rc::new(RefCell::new(Wire::new(name)));
+        let host = if who.0 == "client" { self.reservers.host_of(who.1) } else { None };
+        let wire = Rc::new(RefCell::new(Wire::new(name, host.map(name_of))));
         let clock = self.clock_on(life.node);
         let front = &mut self.loop_of_mut(life)?.front;
         if !front.frontend.connect(line, clock) {

@@ -93,6 +93,11 @@ impl Connections {
         all.into_iter().filter_map(|line| self.remove(line)).flat_map(|connection| connection.under_way).collect()
     }
 
+    /// Requests that clients have sent and their processes have not taken yet.
+    pub(crate) fn unheard(&self) -> BTreeSet<u64> {
+        self.all.values().flat_map(|connection| connection.wire.borrow().unheard()).collect()
+    }
+
     /// The process at the other end; `None` when the connection has ended.
     pub(crate) fn life(&self, line: Line) -> Option<Life> {
         self.all.get(&line).map(|connection| connection.life)

@@ -1,8 +1,9 @@
 //! A protocol without bytes: a client and the process that serves it share what the one asks and the other answers.
 
-use azekura_base::{Inbox, Outbox, VolumeId};
+use azekura_base::{Inbox, IoStatus, Outbox, VolumeId};
 use azekura_frontend::{Event, Exports, Opening, Protocol, Request, StreamProtocol, Tag};
 use azekura_gateway::Outcome;
+use azekura_model::{Access, CommandKind, RegistrantName};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -21,6 +22,8 @@ pub(super) enum Stage {
 /// What a client and its connection's other end share.
 pub(super) struct Wire {
     name: String,
+    /// Who the client is, where that matters.
+    host: Option<RegistrantName>,
     pub(super) stage: Stage,
     asked: VecDeque<(u64, Request)>,
     room_bytes: usize,
@@ -30,14 +33,35 @@ pub(super) struct Wire {
 
 impl Wire {
     /// A client wants to open `name`.
-    pub(super) fn new(name: &str) -> Wire {
+    pub(super) fn new(name: &str, host: Option<RegistrantName>) -> Wire {
         Wire {
             name: name.to_owned(),
+            host,
             stage: Stage::Opening,
             asked: VecDeque::new(),
             room_bytes: 0,
             wants_room: None,
             answers: Vec::new(),
+        }
+    }
+
+    /// What the process has not taken yet.
+    pub(super) fn unheard(&self) -> Vec<u64> {
+        self.asked.iter().map(|(token, _)| *token).collect()
+    }
+
+    /// What the client may not do any more is refused.
+    fn refuse_barred(&mut self, volume: VolumeId, exports: &dyn Exports) {
+        let Some((host, known)) = self.host.as_ref().zip(exports.reservations(volume)) else { return };
+        let rights = known.view.rights(host);
+        while let Some((token, request)) = self.asked.front() {
+            let is_read = matches!(request, Request::Read { .. });
+            let kind = if is_read { CommandKind::Read } else { CommandKind::Write };
+            if rights.access(kind) == Access::Allowed {
+                return;
+            }
+            self.answers.push((*token, Outcome::Failed(IoStatus::ReadOnly)));
+            self.asked.pop_front();
         }
     }
 
@@ -79,7 +103,10 @@ impl Protocol for Plain {
         wire.wants_room = None;
         match &wire.stage {
             Stage::Refused(_) => return None,
-            Stage::Open(..) => {}
+            Stage::Open(volume, _) => {
+                let volume = *volume;
+                wire.refuse_barred(volume, exports);
+            }
             Stage::Opening => match exports.open(&wire.name) {
                 Opening::Ready(export) => {
                     wire.stage = Stage::Open(export.id, !export.is_read_only());
@@ -107,6 +134,10 @@ impl Protocol for Plain {
         wire.room_bytes = 0;
         let (token, request) = wire.asked.pop_front()?;
         Some(Event::Request { tag: Tag(token), memory_bytes, request })
+    }
+
+    fn heeds_reservations(&self) -> bool {
+        self.wire.borrow().host.is_some()
     }
 
     fn reply(&mut self, tag: Tag, outcome: Outcome) {

@@ -50,6 +50,9 @@ impl World {
         let (kind, first, count) = layout.draw(random);
         let (offset, len) = (first * SECTOR_SIZE as u64, count * SECTOR_SIZE as u64);
         let id = self.note_operation(life, attachment, Some(client), kind, first, count);
+        if let Some(host) = self.reservers().host_of(client as u64) {
+            self.scene.clients.hosts.begins(id, host);
+        }
         let request = match kind {
             Kind::Read => Request::Read { offset, len },
             Kind::Write => Request::Write { offset, bytes: encode(id, first, count) },
@@ -201,6 +204,7 @@ impl World {
                 self.report.fenced += 1;
                 self.record(id, &op, NEVER);
             }
+            Outcome::Failed(IoStatus::ReadOnly) if self.reservers().on => self.was_barred(id, &op),
             // It was deleted meanwhile.
             Outcome::Failed(IoStatus::Gone) if op.snapshot.is_some() => self.report.failed += 1,
             Outcome::Failed(IoStatus::Io) if lost::timed_out(waited, self.plan.io_timeout) => {
@@ -228,11 +232,19 @@ impl World {
             }
             Outcome::Done => {
                 self.report.done += 1;
+                self.check_host(id, op.start, op.attachment);
                 self.overtake(&op, end);
                 self.record(id, &op, end);
             }
             Outcome::Status(_) => {}
         }
+    }
+
+    /// A host may not write.
+    fn was_barred(&mut self, id: u64, op: &PendingOp) {
+        self.count("write barred");
+        self.scene.clients.hosts.is_barred(id);
+        self.record(id, op, NEVER);
     }
 
     /// Its attachment has ended, its node has left the cluster, or the configuration was restored: then there are no
