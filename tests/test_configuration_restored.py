@@ -5,13 +5,13 @@ The commands are those of docs/operations/configuration-backup.md.
 
 import json
 import os
-import re
 import shutil
 import subprocess
 
 import pytest
 
 from tools.harness.cluster import HOST, ROOT, binary, run_cli
+from tools.harness.document import commands
 from tools.harness.nbd import Client
 from tools.harness.process import wait_until
 
@@ -21,13 +21,6 @@ MIB = 1 << 20
 PLACES = [place * 8 * MIB for place in range(24)]
 
 pytestmark = pytest.mark.slow
-
-
-def commands(name):
-    """The block of the page that follows this mark."""
-    found = re.search(rf"<!-- test: {name} -->\n((?: {{4,}}.*\n)+)", PAGE.read_text())
-    assert found, f"{PAGE} has no commands for '{name}'"
-    return found.group(1)
 
 
 class Operator:
@@ -51,7 +44,7 @@ class Operator:
             "ETCDCTL_API": "3",
         } | more
         environment = os.environ | {name: str(value) for name, value in words.items()}
-        command = ["sh", "-euc", commands(name)]
+        command = ["sh", "-euc", commands(PAGE, name)]
         result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=400)
         assert result.returncode == 0, f"{name}: {result.stdout}{result.stderr}"
         return result.stdout

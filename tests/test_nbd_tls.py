@@ -5,7 +5,6 @@ import json
 import socket
 import ssl
 import subprocess
-import threading
 import time
 
 import pytest
@@ -29,6 +28,7 @@ from tools.harness.nbd import (
 )
 from tools.harness.process import free_port, wait_until
 from tools.harness.raw_nbd import Handshake
+from tools.harness.relay import Relay
 from tools.harness.run import run
 
 MIB = 1 << 20
@@ -133,41 +133,6 @@ def self_signed(folder, name, key, days_from, days_to):
     return path, secret
 
 
-class Middle:
-    """Somebody on the way: he keeps what crosses him, and may change what a client says."""
-
-    def __init__(self, port, change=None):
-        self.target = (HOST, port)
-        self.change = change
-        self.kept = bytearray()
-        self.listener = socket.create_server((HOST, free_port()))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self):
-        while True:
-            try:
-                client, _ = self.listener.accept()
-                node = socket.create_connection(self.target)
-            except OSError:
-                return
-            threading.Thread(target=self._pass, args=(client, node, self.change), daemon=True).start()
-            threading.Thread(target=self._pass, args=(node, client, None), daemon=True).start()
-
-    def _pass(self, source, sink, change):
-        try:
-            while data := source.recv(1 << 16):
-                self.kept += data
-                sink.sendall(change(data, source) if change else data)
-        except OSError:
-            pass
-        for end in (source, sink):
-            end.close()
-
-    def close(self):
-        self.listener.close()
-
-
 def test_real_clients_read_and_write(guarded, folder):
     node = guarded.first
     certificates = new_key(guarded, "vm1")
@@ -180,13 +145,14 @@ def test_real_clients_read_and_write(guarded, folder):
     assert listed["TLS"] is True
 
     # Somebody on the way sees nothing of it.
-    middle = Middle(node.nbd_port)
+    middle = Relay(node.nbd_port)
     source, back = folder / "source", folder / "back"
     source.write_bytes((KNOWN * (16 * MIB // len(KNOWN) + 1))[: 16 * MIB] + bytes(48 * MIB))
     run("nbdcopy", "--flush", source, url(node, "vol1", certificates, middle.port))
     run("nbdcopy", url(node, "vol1", certificates, middle.port), back)
     assert back.read_bytes() == source.read_bytes()
-    assert len(middle.kept) > 32 * MIB and KNOWN[:32] not in middle.kept and b"vol1" not in middle.kept
+    kept = middle.kept
+    assert len(kept) > 32 * MIB and KNOWN[:32] not in kept and b"vol1" not in kept
     middle.close()
     with Client(node.uri("vol1")) as client:
         assert client.read(0, MIB) == source.read_bytes()[:MIB], "the same volume, through the socket"
@@ -255,7 +221,7 @@ def test_a_client_is_not_talked_down(guarded):
             client.sendall(bytes.fromhex("0003e889045565a9") + b"\0\0\0\x05" + REP_ERR_UNSUP.to_bytes(4) + bytes(4))
         return data.replace(WISH, b"")
 
-    middle = Middle(node.nbd_port, refuse)
+    middle = Relay(node.nbd_port, refuse)
     assert info(node, "vol1", certificates, middle.port).returncode != 0
     assert b"vol1" not in middle.kept
     # A client that lets itself be talked down is not served.
@@ -268,7 +234,7 @@ def test_a_client_is_not_talked_down(guarded):
         """Agrees on something before TLS that the client does not know of."""
         return data.replace(WISH, WISH + b"IHAVEOPT\0\0\0\x08\0\0\0\0")
 
-    middle = Middle(node.nbd_port, add)
+    middle = Relay(node.nbd_port, add)
     assert info(node, "vol1", certificates, middle.port).returncode != 0
     middle.close()
 

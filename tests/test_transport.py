@@ -2,56 +2,18 @@
 
 import base64
 import json
-import socket
 import subprocess
-import threading
 import urllib.request
 
 import pytest
 
 from tools.harness.acked_writer import Ledger, Writer
-from tools.harness.cluster import HOST
-from tools.harness.process import free_port, wait_until
+from tools.harness.process import wait_until
+from tools.harness.relay import Relay
 from tools.harness.run import run
 
 # The first bytes of a frame (docs/formats/wire.md), and of a TLS record with a handshake's message (RFC 8446, 5.1).
 FRAME, HANDSHAKE = b"AZKw", b"\x16\x03"
-
-
-class Relay:
-    """Passes connections on to a port, and keeps what crosses it."""
-
-    def __init__(self, port):
-        self.target = (HOST, port)
-        # Of each connection, what either side has sent.
-        self.streams = []
-        self.listener = socket.create_server((HOST, free_port()))
-        self.address = f"{HOST}:{self.listener.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self):
-        while True:
-            try:
-                left, _ = self.listener.accept()
-                right = socket.create_connection(self.target)
-            except OSError:
-                return
-            for source, sink in [(left, right), (right, left)]:
-                self.streams.append(kept := bytearray())
-                threading.Thread(target=self._pass, args=(source, sink, kept), daemon=True).start()
-
-    def _pass(self, source, sink, kept):
-        try:
-            while data := source.recv(1 << 16):
-                kept += data
-                sink.sendall(data)
-        except OSError:
-            pass
-        for end in (source, sink):
-            end.close()
-
-    def close(self):
-        self.listener.close()
 
 
 def change_node(node, **fields):

@@ -54,6 +54,8 @@ class Node:
         self.api_port = free_port()
         self.nbd_port = free_port()
         self.socket = cluster.folder / f"{self.name}.nbd"
+        # Disks and patterns of disks, instead of files in the data folder.
+        self.disks = []
         # Further options of this node, from its next start on.
         self.options = []
         self.process = None
@@ -82,7 +84,11 @@ class Node:
         words = ["node", "--name", self.name, "--data", self.data]
         words += ["--listen", f"{HOST}:{self.listen_port}", "--api", f"{HOST}:{self.api_port}"]
         words += ["--nbd", f"{HOST}:{self.nbd_port}", "--nbd-socket", self.socket]
-        words += ["--config", self.cluster.config_url, "--device-size", self.cluster.device_size]
+        words += ["--config", self.cluster.config_url]
+        for disk in self.disks:
+            words += ["--disk", disk]
+        if not self.disks:
+            words += ["--device-size", self.cluster.device_size]
         if self.number <= len(self.cluster.sites):
             words += ["--site", self.cluster.sites[self.number - 1]]
         if self.cluster.config == "embedded" and self.number == 1:

@@ -12,6 +12,13 @@ PERFORMANCE = ROOT / "docs" / "performance.md"
 RELIABILITY = ROOT / "docs" / "reliability.md"
 
 
+def commands(page, name):
+    """The block of a page that follows the mark `<!-- test: NAME -->`: what its reader types, or writes to a file."""
+    found = re.search(rf"<!-- test: {name} -->\n((?: {{4,}}.*\n)+)", page.read_text())
+    assert found, f"{page} has no commands for '{name}'"
+    return found.group(1)
+
+
 def circumstances(nodes):
     """When, of what and where something was measured."""
     built = time.strftime("%Y-%m-%d %H:%M", time.gmtime(binary().stat().st_mtime))

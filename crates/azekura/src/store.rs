@@ -1,4 +1,4 @@
-//! `azekura store …`: looks into a device's folder while no node has it open.
+//! `azekura store …`: looks into a device's folder while no node has it open, and makes disks blank.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::process::ExitCode;
 
 use azekura_cli::{CliError, print, print_json};
 use azekura_map_db::CheckpointDb;
-use azekura_server::{LogFile, read_layers};
+use azekura_server::{LogFile, disks, read_layers};
 use azekura_store::{DeviceError, Inspector, Severity};
 use clap::{Args, Subcommand};
 
-/// Look into a device's folder. The node that has it must be stopped.
+/// Look into a device's folder, whose node must be stopped; make a disk blank.
 #[derive(Debug, Args)]
 pub struct StoreCommand {
     #[command(subcommand)]
@@ -23,6 +23,18 @@ enum Store {
     Check(CheckArgs),
     /// Print what is in a device's log.
     Dump(DumpArgs),
+    /// Make a disk blank, so that a node may take it (azekura node --disk). What is on it is lost.
+    Wipe(WipeArgs),
+}
+
+/// Without --yes, says what is on the disk, and changes nothing.
+#[derive(Debug, Args)]
+struct WipeArgs {
+    /// The disk or partition, best by a name of /dev/disk/by-id.
+    disk: PathBuf,
+    /// What is on the disk may be lost.
+    #[arg(long)]
+    yes: bool,
 }
 
 #[derive(Debug, Args)]
@@ -65,6 +77,7 @@ impl StoreCommand {
         match self.command {
             Store::Check(arguments) => check(&arguments),
             Store::Dump(arguments) => dump(&arguments),
+            Store::Wipe(arguments) => wipe(&arguments),
         }
     }
 }
@@ -110,6 +123,25 @@ fn check(arguments: &CheckArgs) -> Result<ExitCode, CliError> {
         print(&text)?;
     }
     Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn wipe(arguments: &WipeArgs) -> Result<ExitCode, CliError> {
+    let disk = &arguments.disk;
+    let failed = |error: anyhow::Error| CliError::new(format!("{error:#}"));
+    let Some(content) = disks::content(disk).map_err(failed)? else {
+        return print(&format!("{} is blank\n", disk.display()));
+    };
+    if !arguments.yes {
+        return Err(CliError::new(format!("there is {content} on {}: nothing was changed", disk.display()))
+            .hint("with --yes that is lost, and a node may take the disk"));
+    }
+    disks::wipe(disk).map_err(failed)?;
+    match disks::content(disk).map_err(failed)? {
+        None => print(&format!("{} is blank now; there was {content} on it\n", disk.display())),
+        Some(left) => Err(CliError::new(format!("{} was wiped, and there is {left} on it", disk.display())).hint(
+            "where partitions are left, the kernel has not read the disk anew: 'partprobe', or restart the machine",
+        )),
+    }
 }
 
 fn dump(arguments: &DumpArgs) -> Result<ExitCode, CliError> {

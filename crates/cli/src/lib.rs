@@ -14,6 +14,8 @@ mod ca;
 mod class;
 mod cluster;
 mod completion;
+mod config;
+mod config_file;
 mod diff;
 mod drain;
 mod endpoints;
@@ -21,6 +23,7 @@ mod key;
 mod limits;
 mod lists;
 mod login;
+mod manual;
 mod node;
 mod output;
 mod period;
@@ -121,7 +124,9 @@ enum Command<H: Here> {
     Top(top::TopArgs),
     Store(H::Store),
     Csi(H::Csi),
+    Config(config::ConfigCommand),
     Completion(completion::CompletionArgs),
+    Manual(manual::ManualArgs),
     Version(VersionArgs),
 }
 
@@ -161,7 +166,20 @@ pub fn grammar<H: Here>() -> clap::Command {
 
 /// Runs the command line of this process.
 pub fn main<H: Here>() -> ExitCode {
-    let outcome = match Cli::<H>::parse().command {
+    run::<H>().unwrap_or_else(|error| {
+        // Whoever asked for JSON gets it of an error, too; where the command had no such option, it did not come here.
+        if std::env::args().any(|argument| argument == "--json") {
+            eprintln!("{}", error.json());
+        } else {
+            eprintln!("{error}");
+        }
+        ExitCode::FAILURE
+    })
+}
+
+fn run<H: Here>() -> Result<ExitCode, CliError> {
+    let (words, file) = config_file::with_file(&grammar::<H>(), std::env::args_os().collect())?;
+    match config_file::parse(words, file.as_ref(), Cli::<H>::try_parse_from)?.command {
         Command::Node(command) => command.run(),
         Command::Volume(command) => command.run(),
         Command::Snapshot(command) => command.run(),
@@ -181,18 +199,11 @@ pub fn main<H: Here>() -> ExitCode {
         Command::Top(arguments) => arguments.run(),
         Command::Store(command) => H::store(command),
         Command::Csi(command) => H::csi(command),
+        Command::Config(command) => command.run::<H>(),
         Command::Completion(arguments) => arguments.run(&mut grammar::<H>()),
+        Command::Manual(arguments) => arguments.run(grammar::<H>()),
         Command::Version(arguments) => arguments.run(),
-    };
-    outcome.unwrap_or_else(|error| {
-        // Whoever asked for JSON gets it of an error, too; where the command had no such option, it did not come here.
-        if std::env::args().any(|argument| argument == "--json") {
-            eprintln!("{}", error.json());
-        } else {
-            eprintln!("{error}");
-        }
-        ExitCode::FAILURE
-    })
+    }
 }
 
 impl VersionArgs {

@@ -10,7 +10,7 @@ use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 use super::drain::{DrainArgs, UndrainArgs};
 use super::removal::{Member, RemoveArgs, ReplaceArgs};
 use super::shut_out::{LetInArgs, ShutOutArgs};
-use super::{ApiArgs, CliError, Here, lists};
+use super::{ApiArgs, CliError, Here, config_file, lists};
 
 /// Names of the subcommands.
 const LIST: &str = "list";
@@ -66,6 +66,7 @@ impl<H: Here> Args for NodeCommand<H> {
     fn augment_args(command: Command) -> Command {
         let list = Command::new(LIST).visible_alias("ls");
         H::Node::augment_args(command)
+            .arg(config_file::option())
             .subcommand(ApiArgs::augment_args(list).about("List the cluster's nodes"))
             .subcommand(DrainArgs::augment_args(Command::new(DRAIN)).about("Empty a node: its copies move to others"))
             .subcommand(UndrainArgs::augment_args(Command::new(UNDRAIN)).about("Let a node take data again"))

@@ -222,13 +222,10 @@ fn open(path: &Path, options: DeviceOptions) -> io::Result<File> {
     let is_block = fs::metadata(path).is_ok_and(|file| file.file_type().is_block_device());
     // On a block device O_EXCL refuses one that is mounted or part of an array.
     let flags = libc::O_DIRECT | if is_block { libc::O_EXCL } else { 0 };
-    let opened = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(options.create && !is_block)
-        .custom_flags(flags)
-        .mode(0o600)
-        .open(path);
+    let mut opening = OpenOptions::new();
+    opening.read(true).write(true).create(options.create && !is_block).custom_flags(flags).mode(0o600);
+    let is_held = |error: &io::Error| error.raw_os_error() == Some(libc::EBUSY);
+    let opened = patiently(is_held, || opening.open(path));
     let file = opened.map_err(|error| match error.raw_os_error() {
         Some(libc::EINVAL) => name(
             error,

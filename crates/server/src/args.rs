@@ -150,6 +150,13 @@ pub struct NodeArgs {
     #[arg(long, value_name = "SIZE")]
     pub device_size: Option<Size>,
 
+    /// Disks for devices, each whole or a partition; a pattern (quote it) means whole disks only. One that is new
+    /// becomes a device at the next start. A disk with anything on it is left alone: 'azekura store wipe DISK' makes it
+    /// blank. Take names that stay, such as /dev/disk/by-id/... The maps are in the data folder, and take 0.5 % of
+    /// the disks' size.
+    #[arg(long, value_name = "PATH|PATTERN", value_delimiter = ',', conflicts_with = "device_size")]
+    pub disk: Vec<String>,
+
     /// With --device-size, make this many devices instead of one.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub devices: u32,

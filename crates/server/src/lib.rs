@@ -21,6 +21,7 @@ mod start;
 pub use args::NodeArgs;
 pub use disk::data_folder::config_database;
 pub use disk::device::LogFile;
+pub use disk::disks;
 pub use disk::layers_file::read as read_layers;
 pub use disk::seen::read_copy;
 

@@ -7,8 +7,9 @@ use crate::bridge::holdings;
 use crate::bridge::reports;
 use crate::bridge::scrubs::{self, Intervals};
 use crate::bridge::statistics::{Failures, Statistics};
-use crate::disk::data_folder::DataFolder;
+use crate::disk::data_folder::{DataFolder, NewDevices};
 use crate::disk::device::Limits;
+use crate::disk::disks;
 use crate::disk::identity::{IdentityFolder, node_key};
 use crate::disk::memory::map_bytes;
 use crate::disk::seen::{self, Memory};
@@ -175,7 +176,7 @@ fn check(args: &NodeArgs) -> Result<()> {
 /// How many shards the node has: what it is told to have, or one for each core that it may use; but not more than
 /// devices, unless it is told that, too.
 fn shards(args: &NodeArgs, folder: &DataFolder) -> Result<NonZeroU8> {
-    let devices = folder.device_count(args.device_size.is_some(), args.devices)?;
+    let devices = folder.device_count(&new_devices(args)?)?;
     let most = u8::try_from(devices).ok().and_then(NonZeroU8::new).unwrap_or(NonZeroU8::MIN);
     let Some(shards) = args.shards else {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(usize::from(SHARDS_MAX));
@@ -190,9 +191,18 @@ fn shards(args: &NodeArgs, folder: &DataFolder) -> Result<NonZeroU8> {
     Ok(most)
 }
 
+/// Devices that this start may make.
+fn new_devices(args: &NodeArgs) -> Result<NewDevices> {
+    Ok(match args.device_size {
+        Some(size) => NewDevices::Files { size: size.bytes(), count: args.devices },
+        None if args.disk.is_empty() => NewDevices::None,
+        None => NewDevices::Disks(disks::find(&args.disk)?),
+    })
+}
+
 /// The names and folders of the node's devices, and what each of them may take.
 fn device_folders(folder: &DataFolder, args: &NodeArgs) -> Result<(Vec<(String, PathBuf)>, Limits)> {
-    let folders = folder.devices(args.device_size.map(|size| size.bytes()), args.devices)?;
+    let folders = folder.devices(&new_devices(args)?)?;
     let map_bytes = map_bytes(args.memory.map(|size| size.bytes()), folders.len())?;
     Ok((folders, Limits { flush: !args.power_loss_protected, map_bytes }))
 }

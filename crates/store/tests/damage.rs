@@ -50,10 +50,10 @@ fn a_device_or_map_of_somebody_else_is_refused() {
 fn a_device_of_the_former_version_is_refused_with_the_way_out() {
     let (mut disk, map) = closed(3);
     for copy in [0, 4096] {
-        disk.image[copy + 8] = 1;
+        disk.image[copy + 8] = 2;
     }
     let error = open_as(IDENTITY, disk, map).unwrap();
-    assert_eq!(error, OpenError::Version(1));
+    assert_eq!(error, OpenError::Version(2));
     assert!(error.to_string().contains("formatted again"), "{error}");
 }
 

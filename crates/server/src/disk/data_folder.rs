@@ -2,6 +2,7 @@
 //! and `config.redb` where this node serves the configuration.
 
 use crate::disk::device::DeviceDir;
+use crate::disk::disks::Disk;
 use crate::disk::files::write_json;
 use crate::disk::room;
 use crate::random;
@@ -24,6 +25,19 @@ pub struct NodeFile {
     pub id: Option<NodeId>,
     /// Raised at each start.
     pub incarnation: u64,
+}
+
+/// Devices that a start may make.
+#[derive(Clone, Debug)]
+pub enum NewDevices {
+    None,
+    /// Files of `size` bytes in the data folder, where there is no device at all.
+    Files {
+        size: u64,
+        count: u32,
+    },
+    /// One on each of these that is no device yet.
+    Disks(Vec<Disk>),
 }
 
 /// The database of the configuration server in a data folder.
@@ -158,34 +172,82 @@ impl DataFolder {
         Ok(numbers)
     }
 
-    /// How many devices [`DataFolder::devices`] gives: `count`, where there are none and it `makes` them.
+    /// How many devices [`DataFolder::devices`] gives at the most.
     ///
     /// # Errors
     /// When the folder can't be read.
-    pub fn device_count(&self, makes: bool, count: u32) -> Result<usize> {
-        let there = self.device_numbers()?.len();
-        Ok(if there == 0 && makes { count as usize } else { there })
+    pub fn device_count(&self, new: &NewDevices) -> Result<usize> {
+        let there = self.device_numbers()?;
+        Ok(match new {
+            NewDevices::Files { count, .. } if there.is_empty() => *count as usize,
+            NewDevices::Files { .. } | NewDevices::None => there.len(),
+            NewDevices::Disks(disks) => there.len() + self.unused(disks, &there).len(),
+        })
     }
 
-    /// The names and folders of the devices, in the order of their numbers; makes `count` of `size` bytes when there
-    /// are none. What is in the folders has not been looked at.
+    /// The disks that are no device's yet.
+    fn unused<'a>(&self, disks: &'a [Disk], numbers: &[u32]) -> Vec<&'a Disk> {
+        let is_used = |disk: &Disk| numbers.iter().any(|number| disk.is(&self.named(*number).1.join("log")));
+        disks.iter().filter(|disk| !is_used(disk)).collect()
+    }
+
+    /// A device's name and folder.
+    fn named(&self, number: u32) -> (String, PathBuf) {
+        let name = format!("device-{number}");
+        let path = self.path.join(&name);
+        (name, path)
+    }
+
+    /// The names and folders of the devices, in the order of their numbers, with those that are made now. What is in
+    /// the folders of the others has not been looked at.
+    ///
+    /// A disk that can't be taken keeps no node from serving what it has on others: that is logged. A node without any
+    /// device does not start.
     ///
     /// # Errors
-    /// When the folder can't be read, or a new device can't be made.
-    pub fn devices(&self, size: Option<u64>, count: u32) -> Result<Vec<(String, PathBuf)>> {
+    /// When the folder can't be read, or a node's first devices can't be made.
+    pub fn devices(&self, new: &NewDevices) -> Result<Vec<(String, PathBuf)>> {
         let mut numbers = self.device_numbers()?;
-        let named = |number: u32| {
-            let name = format!("device-{number}");
-            let path = self.path.join(&name);
-            (name, path)
-        };
-        if numbers.is_empty()
-            && let Some(size) = size
-        {
-            room::check(&self.path, size, count)?;
-            numbers = (0..count).collect();
-            numbers.iter().try_for_each(|number| DeviceDir::create(&named(*number).1, size).map(drop))?;
+        match new {
+            NewDevices::Files { size, count } if numbers.is_empty() => {
+                room::check(&self.path, *size, *count)?;
+                numbers = (0..*count).collect();
+                numbers.iter().try_for_each(|number| DeviceDir::create(&self.named(*number).1, *size).map(drop))?;
+            }
+            NewDevices::Disks(disks) => self.take(disks, &mut numbers)?,
+            NewDevices::Files { .. } | NewDevices::None => {}
         }
-        Ok(numbers.into_iter().map(named).collect())
+        Ok(numbers.into_iter().map(|number| self.named(number)).collect())
+    }
+
+    /// Makes devices of the disks that are none yet.
+    fn take(&self, disks: &[Disk], numbers: &mut Vec<u32>) -> Result<()> {
+        let mut refused = Vec::new();
+        for disk in self.unused(disks, numbers) {
+            let number = numbers.last().map_or(0, |last| last + 1);
+            let (name, path) = self.named(number);
+            match DeviceDir::create_on_disk(&path, &disk.path) {
+                Ok(_) => {
+                    tracing::info!("{name} is made on {}", disk.path.display());
+                    numbers.push(number);
+                }
+                Err(error) => {
+                    // A pattern may well mean a disk that is somebody else's.
+                    if disk.named {
+                        tracing::error!("{error:#}; the node goes on without this disk");
+                    } else {
+                        tracing::info!("{error:#}");
+                    }
+                    refused.push(format!("{error:#}"));
+                }
+            }
+        }
+        ensure!(
+            !numbers.is_empty(),
+            "none of the disks (--disk) can be used, and the node has no others{}{}",
+            if refused.is_empty() { "" } else { ": " },
+            refused.join("; ")
+        );
+        Ok(())
     }
 }

@@ -1,9 +1,12 @@
 //! A device's folder: `device.json` (who it is), `log` (the store's log), `map.redb` (its saved map).
 //!
+//! The log is a file, or a symbolic link to a disk that the device has to itself (`disks.rs`).
+//!
 //! A new log file is allocated but not yet written: its first writes would make the file system change its own
 //! metadata at every flush. So segments are written with zeros once, in order (`initialise.rs`), and the store uses
 //! only those that have been.
 
+use crate::disk::disks;
 use crate::disk::files::{self, write_json};
 use crate::disk::room;
 use crate::disk::segments::{is_written, write_zeros};
@@ -21,11 +24,16 @@ use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Segments that are initialised before a new device opens; the others follow while it is in use.
 const FIRST_SEGMENTS: u32 = 8;
 /// What of a device can be used: block addresses reach no further.
 const SIZE_MAX: u64 = 16 << 40;
+/// How long a disk may be missing while a machine starts.
+const DISK_PATIENCE: Duration = Duration::from_secs(60);
+/// So often is looked for it.
+const DISK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Who a device is, kept beside its log.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -104,8 +112,11 @@ impl DeviceDir {
     /// # Errors
     /// As [`DeviceDir::open`] and [`DeviceDir::create`].
     pub fn open_or_finish(path: &Path, size: Option<u64>) -> Result<DeviceDir> {
-        match size {
-            Some(size) if DeviceDir::is_unfinished(path) => DeviceDir::create(path, size),
+        match (std::fs::read_link(path.join("log")), size) {
+            (Ok(disk), _) if missing(&path.join("device.json")) && missing(&path.join("map.redb")) => {
+                DeviceDir::create_on_disk(path, &disk)
+            }
+            (Err(_), Some(size)) if DeviceDir::is_unfinished(path) => DeviceDir::create(path, size),
             _ => DeviceDir::open(path),
         }
     }
@@ -113,13 +124,14 @@ impl DeviceDir {
     /// Somebody began to make this device and was stopped, or has made the folder only.
     #[must_use]
     pub fn is_unfinished(path: &Path) -> bool {
-        let missing = |name| std::fs::metadata(path.join(name)).is_err_and(|error| error.kind() == ErrorKind::NotFound);
         let empty = || std::fs::metadata(path.join("log")).is_ok_and(|log| log.len() == 0);
         let unformatted = || {
             let log = File::open(path.join("log")).map(|log| Inspector::open(LogFile(log)));
             matches!(log, Ok(Err(OpenError::NotFormatted)))
         };
-        missing("device.json") && missing("map.redb") && (missing("log") || empty() || unformatted())
+        missing(&path.join("device.json"))
+            && missing(&path.join("map.redb"))
+            && (missing(&path.join("log")) || empty() || unformatted())
     }
 
     /// Makes the folder of a new device of `size` bytes, of which 16 TiB are used at most.
@@ -139,13 +151,34 @@ impl DeviceDir {
                 size >> 30
             );
         }
-        let dir = DeviceDir::begin(path, size.min(SIZE_MAX));
-        if dir.is_err() {
-            // Whatever is left is in the way of the next try at most; the first error is the one to tell.
-            let _ = std::fs::remove_file(path.join("log"));
-            let _ = std::fs::remove_dir(path);
+        or_nothing(path, DeviceDir::begin(path, size.min(SIZE_MAX)))
+    }
+
+    /// Makes the folder of a new device on a blank disk, of which 16 TiB are used at most.
+    ///
+    /// # Errors
+    /// When the disk is not blank, in use, or too small, there is no room for its map, or the folder can't be made:
+    /// what was begun is removed, and nothing has been written to the disk.
+    pub fn create_on_disk(path: &Path, disk: &Path) -> Result<DeviceDir> {
+        or_nothing(path, DeviceDir::begin_on_disk(path, disk))
+    }
+
+    fn begin_on_disk(path: &Path, disk: &Path) -> Result<DeviceDir> {
+        let size = disks::check_blank(disk)?;
+        if size > SIZE_MAX {
+            tracing::warn!("of {} 16 TiB are used: make partitions to use the rest", disk.display());
         }
-        dir
+        let size = size.min(SIZE_MAX);
+        room::check_map(path, size)?;
+        std::fs::create_dir_all(path).with_context(|| format!("can't make {}", path.display()))?;
+        let log = path.join("log");
+        match std::os::unix::fs::symlink(disk, &log) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            made => made.with_context(|| format!("can't make {}", log.display()))?,
+        }
+        // A disk's blocks are there: none has to be written before it is used.
+        let segments_ready = Options::for_device(size).segments;
+        DeviceDir::found(path, size, segments_ready)
     }
 
     fn begin(path: &Path, size: u64) -> Result<DeviceDir> {
@@ -157,6 +190,11 @@ impl DeviceDir {
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, size)
             .with_context(|| format!("can't allocate {} MiB for {}", size >> 20, log.display()))?;
         file.sync_all()?;
+        DeviceDir::found(path, size, 0)
+    }
+
+    /// Gives a new device its identity.
+    fn found(path: &Path, size: u64, segments_ready: u32) -> Result<DeviceDir> {
         if let Some(parent) = path.parent() {
             files::sync_folder(parent).with_context(|| format!("can't flush {}", parent.display()))?;
         }
@@ -168,7 +206,7 @@ impl DeviceDir {
             id: None,
             size,
             instance: random::bits() as u64,
-            segments_ready: 0,
+            segments_ready,
         };
         let dir = DeviceDir { path: path.to_owned(), file };
         dir.save()?;
@@ -233,6 +271,10 @@ impl DeviceDir {
         let options = Options { flush: limits.flush, leaf_cache_bytes_max, ..self.options() };
         let identity = Identity { cluster, device: id, instance: self.file.instance };
         let map_path = self.path.join("map.redb");
+        let disk = self.disk();
+        if let Some(disk) = &disk {
+            self.check_disk(disk, &identity)?;
+        }
         let formatted = self.file.cluster.is_some() || self.is_in_use(&identity)?;
         if formatted {
             self.check_presence(&map_path)?;
@@ -249,10 +291,12 @@ impl DeviceDir {
         }
         if !formatted {
             let format = Store::format(&options, &identity).context("can't format the device")?;
-            let first = FIRST_SEGMENTS.min(options.segments);
-            (0..first).try_for_each(|segment| write_zeros(&log, segment, &options, drop))?;
-            log.sync_data().context("can't flush the device")?;
-            self.file.segments_ready = first;
+            if disk.is_none() {
+                let first = FIRST_SEGMENTS.min(options.segments);
+                (0..first).try_for_each(|segment| write_zeros(&log, segment, &options, drop))?;
+                log.sync_data().context("can't flush the device")?;
+                self.file.segments_ready = first;
+            }
             write_all(&log, format.offset, &format.pieces)?;
             log.sync_all()?;
             map.checkpoint(format.checkpoint).context("can't write the map")?;
@@ -276,6 +320,49 @@ impl DeviceDir {
         let mut store = Store::open(options, identity, root);
         store.segments_ready(self.file.segments_ready, Initialisation::GoesOn);
         Ok((store, map))
+    }
+
+    /// The disk that the device has to itself.
+    #[must_use]
+    pub fn disk(&self) -> Option<PathBuf> {
+        std::fs::read_link(self.log_path()).ok()
+    }
+
+    /// Waits for a disk that appears late, and refuses one that is not this device's: names of disks may change, and
+    /// cables be swapped. That loses no copy: the device is out of service until its disk is back.
+    fn check_disk(&self, path: &Path, identity: &Identity) -> Result<()> {
+        let deadline = Instant::now() + DISK_PATIENCE;
+        while disks::block_device(path).is_none() {
+            ensure!(
+                Instant::now() < deadline,
+                "there is no disk {}: it has failed, is not connected, or has another name now (then mend the link {})",
+                path.display(),
+                self.log_path().display()
+            );
+            std::thread::sleep(DISK_INTERVAL);
+        }
+        let log = File::open(path).with_context(|| format!("can't open {}", path.display()))?;
+        match Inspector::open(LogFile(log)) {
+            Ok(log) if log.identity() == *identity => Ok(()),
+            Ok(log) => bail!(
+                "{} is the disk of device {} of cluster {:032x}, and not that of {}: the names of disks were swapped, or this \
+                 one was put in its place. Mend the link {}",
+                path.display(),
+                log.identity().device,
+                log.identity().cluster,
+                self.path.display(),
+                self.log_path().display()
+            ),
+            // It is new; since its folder was made somebody else may have taken it.
+            Err(OpenError::NotFormatted) if self.file.cluster.is_none() => disks::check_blank(path).map(drop),
+            Err(error) => Err(error).with_context(|| {
+                format!(
+                    "{} is not the disk of {}, or its beginning was overwritten",
+                    path.display(),
+                    self.path.display()
+                )
+            }),
+        }
     }
 
     /// The device was formatted as this one although `device.json` does not say so: an older one was put back, or it
@@ -336,6 +423,20 @@ impl DeviceDir {
             .open(&path)
             .with_context(|| format!("can't open {}", path.display()))
     }
+}
+
+fn missing(path: &Path) -> bool {
+    std::fs::metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
+}
+
+/// Removes what was begun of a device that could not be made.
+fn or_nothing(path: &Path, made: Result<DeviceDir>) -> Result<DeviceDir> {
+    if made.is_err() {
+        // Whatever is left is in the way of the next try at most; the first error is the one to tell.
+        let _ = std::fs::remove_file(path.join("log"));
+        let _ = std::fs::remove_dir(path);
+    }
+    made
 }
 
 fn write_all(file: &File, mut offset: u64, pieces: &[bytes::Bytes]) -> Result<()> {

@@ -1,7 +1,9 @@
-//! What a node keeps on its disks: its own folder, the devices' folders, and the threads of the devices' maps.
+//! What a node keeps on its disks: its own folder, the devices' folders, the disks that are given to it, and the
+//! threads of the devices' maps.
 
 pub(crate) mod data_folder;
 pub(crate) mod device;
+pub mod disks;
 mod files;
 pub(crate) mod identity;
 pub(crate) mod initialise;

@@ -29,10 +29,34 @@ pub fn map_bytes(size: u64) -> u64 {
 /// # Errors
 /// Says how much is needed, how much there is, and what to do.
 pub fn check(path: &Path, size: u64, count: u32) -> Result<()> {
+    let (existing, free) = free(path)?;
+    enough(existing, free, size, count)
+}
+
+/// Refuses a device of `size` bytes on a disk of its own where there is no room for its map.
+///
+/// # Errors
+/// Says how much is needed, and how much there is.
+pub fn check_map(path: &Path, size: u64) -> Result<()> {
+    let (existing, free) = free(path)?;
+    let needed = map_bytes(size).saturating_add(NODE_FILES);
+    ensure!(
+        needed <= free,
+        "there is no room in {} for the map of a disk of {}: {} are needed with the node's own files, and {} are free",
+        existing.display(),
+        Size::new(size),
+        Size::new(needed),
+        Size::new(free)
+    );
+    Ok(())
+}
+
+/// The nearest folder that there is, and the bytes that are free there.
+fn free(path: &Path) -> Result<(&Path, u64)> {
     let existing = path.ancestors().find(|path| path.exists()).unwrap_or(path);
     let system = rustix::fs::statvfs(existing)
         .with_context(|| format!("can't tell how much room there is in {}", existing.display()))?;
-    enough(existing, system.f_bavail.saturating_mul(system.f_frsize), size, count)
+    Ok((existing, system.f_bavail.saturating_mul(system.f_frsize)))
 }
 
 fn enough(path: &Path, free: u64, size: u64, count: u32) -> Result<()> {

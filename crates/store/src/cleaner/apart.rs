@@ -15,7 +15,7 @@
 
 use crate::cx::{Io, StoreCx};
 use crate::effect::{Effect, IoId};
-use crate::log::format::{BatchHeader, BatchKind, EntryHead, header_blocks};
+use crate::log::format::{BatchHeader, BatchKind, Kind, header_blocks};
 use crate::log::{Item, Move, Queued};
 use crate::segments::{CLEANER_SEGMENTS, Segments, ZERO_SEGMENTS};
 use azekura_base::BLOCK_SIZE;
@@ -63,7 +63,7 @@ impl ApartPlan {
     pub fn take(&mut self, blocks: u16) {
         self.moves += 1;
         self.payload += u32::from(blocks);
-        self.entries_bytes += EntryHead::BYTES + usize::from(blocks) * 4;
+        self.entries_bytes += entry_bytes(u32::from(blocks));
     }
 
     pub fn payload(&self) -> u32 {
@@ -145,7 +145,7 @@ impl Apart {
         if plan.moves >= options.batch_records_max as usize {
             return 0;
         }
-        let bytes = |blocks: u32| plan.entries_bytes + EntryHead::BYTES + blocks as usize * 4;
+        let bytes = |blocks: u32| plan.entries_bytes + entry_bytes(blocks);
         let fits =
             |blocks: u32| open.block + header_blocks(bytes(blocks)) + plan.payload + blocks <= options.segment_blocks;
         let batch = options.batch_blocks_max.saturating_sub(plan.payload);
@@ -161,7 +161,7 @@ impl Apart {
         let mut entries = Vec::new();
         let mut pieces = vec![Bytes::new()];
         for moved in &moves {
-            entries.extend_from_slice(bytemuck::bytes_of(&moved.head()));
+            moved.head(Kind::Relocated).write_to(&mut entries);
             moved.checksums.iter().for_each(|sum| entries.extend_from_slice(&sum.0.to_le_bytes()));
             pieces.push(moved.bytes.clone());
         }
@@ -252,6 +252,11 @@ impl Apart {
             self.batches.remove(segment);
         });
     }
+}
+
+/// Bytes of the entry of so many blocks.
+fn entry_bytes(blocks: u32) -> usize {
+    Kind::Relocated.head_bytes() + blocks as usize * 4
 }
 
 /// The blocks of a move stay where they are, or are there already.

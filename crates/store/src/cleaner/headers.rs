@@ -1,7 +1,7 @@
 //! What was written into a segment of moved blocks: its headers say it, since it has no summary. Where they are is
 //! known of a segment that was written in this life of the store; in others each is looked for behind the one before.
 
-use crate::log::format::{Batch, BatchHeader, BatchKind, Contents, EntryHead, header_blocks, stated_header_blocks};
+use crate::log::format::{Batch, BatchHeader, BatchKind, Contents, Kind, header_blocks, stated_header_blocks};
 use crate::options::{Identity, Options};
 use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS};
 use bytes::Bytes;
@@ -40,7 +40,7 @@ impl Headers {
         let (block, blocks) = self.todo.pop_front()?;
         self.reads += 1;
         let batch = options.batch_blocks_max.max(CHUNK_BLOCKS as u32) as usize;
-        let most = header_blocks(options.batch_records_max as usize * EntryHead::BYTES + batch * 4);
+        let most = header_blocks(options.batch_records_max as usize * Kind::Relocated.head_bytes() + batch * 4);
         Some((block, blocks.unwrap_or(most).min(options.segment_blocks - block)))
     }
 

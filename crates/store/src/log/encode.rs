@@ -111,7 +111,7 @@ impl Encoder<'_> {
     }
 
     fn relocation(&mut self, moved: Move, place: Place, index: usize) -> DurableRecord {
-        self.head(&EntryHead { commit: self.commit_of(&moved), ..moved.head() });
+        self.head(&EntryHead { commit: self.commit_of(&moved), ..moved.head(Kind::Relocate) });
         self.checksums(&moved.checksums);
         self.pieces.push(moved.bytes.clone());
         self.move_placed(moved, place, index)
@@ -119,9 +119,8 @@ impl Encoder<'_> {
 
     /// Encodes where blocks are that have a segment of their own: `place` has their address, and the record's segment.
     fn moved(&mut self, moved: Move, place: Place, index: usize) -> DurableRecord {
-        let mut head = moved.head();
-        (head.kind, head.commit) = (Kind::Moved as u8, self.commit_of(&moved));
-        head.request = u64::from(place.address());
+        let mut head = moved.head(Kind::Moved);
+        (head.commit, head.request) = (self.commit_of(&moved), u64::from(place.address()));
         self.head(&head);
         self.move_placed(moved, place, index)
     }
@@ -172,7 +171,7 @@ impl Encoder<'_> {
     }
 
     fn head(&mut self, head: &EntryHead) {
-        self.entries.extend_from_slice(bytemuck::bytes_of(head));
+        head.write_to(&mut self.entries);
     }
 
     fn body(&mut self, body: Body) {

@@ -19,9 +19,9 @@ pub(crate) struct Move {
 }
 
 impl Move {
-    /// What its entry says, without the group's commit point.
-    pub fn head(&self) -> EntryHead {
-        EntryHead { session: u64::from(self.old), ..EntryHead::of_range(Kind::Relocate, self.pg, &self.range) }
+    /// What its entry of this kind says, without the group's commit point.
+    pub fn head(&self, kind: Kind) -> EntryHead {
+        EntryHead { session: u64::from(self.old), ..EntryHead::of_range(kind, self.pg, &self.range) }
     }
 }
 
@@ -94,7 +94,8 @@ impl Item {
             Item::Repair(Repair { body: Body::Lost { checksums }, .. }) => checksums.len() * 2 * 4,
             _ => self.payload_blocks() as usize * 4,
         };
-        EntryHead::BYTES + tail
+        let head = if matches!(self, Item::Moved { .. }) { Kind::Moved.head_bytes() } else { EntryHead::BYTES };
+        head + tail
     }
 }
 

@@ -135,6 +135,10 @@ impl Replay<'_> {
             }
             Kind::Complete => self.engine.groups_mut().get_mut(entry.pg()).is_complete(),
             Kind::Relocate | Kind::Moved => self.replay_move(place, position, entry)?,
+            Kind::Relocated => {
+                let what = format!("batch {} has a record of a segment of moved blocks", place.log);
+                return Err(OpenError::Damaged(what));
+            }
             Kind::Epoch => self.replay_epoch(entry),
             Kind::Note => {
                 self.engine.groups_mut().get_mut(entry.pg()).replay_note(entry.head.sequence, entry.note());

@@ -80,7 +80,7 @@ pub struct BatchInfo {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RecordInfo {
     /// `write`, `write-zero`, `repair`, `repair-zero`, `relocate`, `epoch`, `note`, `drop-layer`, `write-again`,
-    /// `mark`, `complete`, `forget-group`, `merge-layer` or `moved`.
+    /// `mark`, `complete`, `forget-group`, `merge-layer`, `moved` or `relocated`.
     pub kind: &'static str,
     /// The placement group.
     pub pg: u32,
@@ -204,7 +204,7 @@ fn batch_info(batch: &Batch<'_>, payload_address: u32, payload_whole: bool) -> B
     let mut address = payload_address;
     let records = Entries::new(batch.entries).map(|entry| {
         let blocks = entry.payload_blocks();
-        let relocated = matches!(entry.kind, Kind::Relocate | Kind::Moved);
+        let relocated = matches!(entry.kind, Kind::Relocate | Kind::Moved | Kind::Relocated);
         let record = RecordInfo {
             kind: entry.kind.name(),
             pg: entry.head.pg,

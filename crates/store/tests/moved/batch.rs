@@ -2,13 +2,14 @@
 
 pub const KIND_MOVES: u16 = 3;
 pub const ENTRY_MOVED: u8 = 15;
-const WITH_PAYLOAD: [u8; 5] = [1, 3, 5, 9, 14];
+const ENTRY_RELOCATED: u8 = 16;
+const WITH_PAYLOAD: [u8; 6] = [1, 3, 5, 9, 14, ENTRY_RELOCATED];
 
 pub struct Entry {
     pub kind: u8,
     pub count: u16,
-    /// Where blocks were moved to.
-    pub request: u64,
+    /// Where blocks were moved to, of a record that says it.
+    pub new: u64,
 }
 
 pub struct Batch {
@@ -32,9 +33,13 @@ impl Batch {
         let (mut at, mut entries) = (112, Vec::new());
         let end = if kind == 2 { at } else { at + u32_at(100) as usize };
         while at < end {
-            let request = u64::from_le_bytes(bytes[at + 40..at + 48].try_into().unwrap());
-            let entry = Entry { kind: bytes[at], count: u16_at(at + 2), request };
-            at += 64 + if WITH_PAYLOAD.contains(&entry.kind) { usize::from(entry.count) * 4 } else { 0 };
+            let entry = Entry { kind: bytes[at], count: u16_at(at + 2), new: u64::from(u32_at(at + 36)) };
+            let head = match entry.kind {
+                ENTRY_MOVED => 40,
+                ENTRY_RELOCATED => 28,
+                _ => 64,
+            };
+            at += head + if WITH_PAYLOAD.contains(&entry.kind) { usize::from(entry.count) * 4 } else { 0 };
             entries.push(entry);
         }
         let (segment, block) = (u32_at(80), u32_at(84));

@@ -216,9 +216,9 @@ impl Load {
             self.chained.insert(batch.segment);
             self.reused.extend(self.apart.remove(&batch.segment).map(|_| batch.segment));
             for entry in batch.entries.iter().filter(|entry| entry.kind == ENTRY_MOVED) {
-                let segment = (entry.request - 256) as u32 / self.options.segment_blocks;
+                let segment = (entry.new - 256) as u32 / self.options.segment_blocks;
                 self.records.insert(segment, batch.generation);
-                (entry.request..entry.request + u64::from(entry.count)).for_each(|at| {
+                (entry.new..entry.new + u64::from(entry.count)).for_each(|at| {
                     self.placed.remove(&at);
                 });
             }

@@ -32,7 +32,7 @@ fn a_dump_tells_of_each_live_block_where_it_is_and_was() {
         assert!(!info.summary);
         for record in info.batches.iter().inspect(|batch| assert!(batch.payload_whole)).flat_map(|batch| &batch.records)
         {
-            assert_eq!(record.kind, "relocate");
+            assert_eq!(record.kind, "relocated");
             told.extend((0..record.count).map(|n| (record.address + u32::from(n), (record.clone(), n))));
         }
     }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 const MAGIC: [u8; 8] = *b"AZKBATCH";
 /// Of the log, in the superblock and in each batch.
-pub(super) const LOG_VERSION: u16 = 2;
+pub(super) const LOG_VERSION: u16 = 3;
 
 /// Bytes of the fixed part of a batch header.
 pub(crate) const HEADER_BYTES: usize = size_of::<BatchHeader>();

@@ -40,6 +40,8 @@ pub(crate) enum Kind {
     RepairLost = 14,
     /// Live blocks that the cleaner has moved into a segment that is not in the chain.
     Moved = 15,
+    /// Live blocks that the cleaner has moved, in the segment of moved blocks that has them.
+    Relocated = 16,
 }
 
 impl Kind {
@@ -61,6 +63,7 @@ impl Kind {
             Kind::ForgetGroup => "forget-group",
             Kind::MergeLayer => "merge-layer",
             Kind::Moved => "moved",
+            Kind::Relocated => "relocated",
         }
     }
 }
@@ -83,13 +86,26 @@ impl Kind {
             13 => Kind::MergeLayer,
             14 => Kind::RepairLost,
             15 => Kind::Moved,
+            16 => Kind::Relocated,
             _ => return None,
         })
     }
 
     /// The payload of an entry of this kind is `count` blocks, and `count` checksums follow the head.
     pub fn has_payload(self) -> bool {
-        matches!(self, Kind::Write | Kind::Repair | Kind::RepairLost | Kind::Relocate | Kind::WriteAgain)
+        matches!(
+            self,
+            Kind::Write | Kind::Repair | Kind::RepairLost | Kind::Relocate | Kind::WriteAgain | Kind::Relocated
+        )
+    }
+
+    /// Bytes of the fixed part of an entry of this kind.
+    pub const fn head_bytes(self) -> usize {
+        match self {
+            Kind::Moved => size_of::<MovedHead>(),
+            Kind::Relocated => size_of::<RelocatedHead>(),
+            _ => EntryHead::BYTES,
+        }
     }
 
     /// An entry of this kind names blocks of a chunk.
@@ -98,7 +114,8 @@ impl Kind {
     }
 }
 
-/// The fixed part of an entry, 64 bytes. Fields that a kind does not use are zero.
+/// The fixed part of an entry, 64 bytes; of some kinds a shorter one is written. Fields that a kind does not use are
+/// zero.
 #[derive(Debug, Clone, Copy, Pod, Zeroable, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct EntryHead {
@@ -112,7 +129,7 @@ pub(crate) struct EntryHead {
     pub sequence: u64,
     /// The group's commit point. Epoch: the point after which prepared writes are dropped.
     pub commit: u64,
-    /// Relocate, Moved: the old address of the first block. MergeLayer: the child.
+    /// Relocate, Moved, Relocated: the old address of the first block. MergeLayer: the child.
     pub session: u64,
     /// Moved: the new address of the first block.
     pub request: u64,
@@ -121,6 +138,38 @@ pub(crate) struct EntryHead {
     pub first: u16,
     /// Note: its bytes.
     pub note_bytes: u16,
+}
+
+/// The fixed part of an entry of kind 15: there is one for each run of moved blocks, in a header and a summary.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct MovedHead {
+    kind: u8,
+    reserved: u8,
+    count: u16,
+    pg: u32,
+    commit: u64,
+    layer: u64,
+    chunk: u32,
+    first: u16,
+    reserved_too: u16,
+    old: u32,
+    new: u32,
+}
+
+/// The fixed part of an entry of kind 16: there is one for each run of moved blocks.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct RelocatedHead {
+    kind: u8,
+    reserved: u8,
+    count: u16,
+    pg: u32,
+    layer: [u8; 8],
+    chunk: u32,
+    first: u16,
+    reserved_too: u16,
+    old: u32,
 }
 
 impl EntryHead {
@@ -141,6 +190,45 @@ impl EntryHead {
             first: range.first.0,
             count: range.count,
             ..EntryHead::new(kind)
+        }
+    }
+
+    /// Appends what is written of it.
+    pub fn write_to(&self, bytes: &mut Vec<u8>) {
+        let EntryHead { kind, count, pg, commit, layer, chunk, first, .. } = *self;
+        let (reserved, reserved_too) = (0, 0);
+        let (old, new) = (self.session as u32, self.request as u32);
+        match Kind::from_code(kind) {
+            Some(Kind::Moved) => {
+                let head = MovedHead { kind, reserved, count, pg, commit, layer, chunk, first, reserved_too, old, new };
+                bytes.extend_from_slice(bytemuck::bytes_of(&head));
+            }
+            Some(Kind::Relocated) => {
+                let layer = layer.to_le_bytes();
+                let head = RelocatedHead { kind, reserved, count, pg, layer, chunk, first, reserved_too, old };
+                bytes.extend_from_slice(bytemuck::bytes_of(&head));
+            }
+            _ => bytes.extend_from_slice(bytemuck::bytes_of(self)),
+        }
+    }
+
+    /// The fixed part of an entry of this kind, of which `bytes` are all.
+    fn read(kind: Kind, bytes: &[u8]) -> EntryHead {
+        match kind {
+            Kind::Moved => {
+                let MovedHead { kind, reserved, count, pg, commit, layer, chunk, first, old, new, .. } =
+                    bytemuck::pod_read_unaligned(bytes);
+                let (session, request) = (u64::from(old), u64::from(new));
+                let head = EntryHead { kind, reserved, count, pg, commit, layer, chunk, first, ..EntryHead::zeroed() };
+                EntryHead { session, request, ..head }
+            }
+            Kind::Relocated => {
+                let RelocatedHead { kind, reserved, count, pg, layer, chunk, first, old, .. } =
+                    bytemuck::pod_read_unaligned(bytes);
+                let (layer, session) = (u64::from_le_bytes(layer), u64::from(old));
+                EntryHead { kind, reserved, count, pg, layer, chunk, first, session, ..EntryHead::zeroed() }
+            }
+            _ => bytemuck::pod_read_unaligned(bytes),
         }
     }
 
@@ -168,9 +256,9 @@ pub(crate) struct EntryView<'a> {
 impl<'a> EntryView<'a> {
     /// Cuts the first entry off `bytes`.
     fn split(bytes: &'a [u8]) -> Option<(EntryView<'a>, &'a [u8])> {
-        let (head, rest) = bytes.split_at_checked(EntryHead::BYTES)?;
-        let head: EntryHead = bytemuck::pod_read_unaligned(head);
-        let kind = Kind::from_code(head.kind)?;
+        let kind = Kind::from_code(*bytes.first()?)?;
+        let (head, rest) = bytes.split_at_checked(kind.head_bytes())?;
+        let head = EntryHead::read(kind, head);
         let entry = EntryView { kind, head, tail: &[] };
         if kind.has_range() && !entry.range().is_valid() {
             return None;
@@ -280,5 +368,44 @@ impl<'a> Iterator for Entries<'a> {
         let (entry, rest) = EntryView::split(self.bytes)?;
         self.bytes = rest;
         Some(entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Short heads keep all that their kinds use, up to the largest numbers.
+    #[test]
+    fn what_is_written_of_a_head_is_read_again() {
+        let all = |kind: Kind| EntryHead {
+            kind: kind as u8,
+            reserved: 0,
+            count: 1,
+            pg: u32::MAX - 1,
+            epoch: u64::MAX - 2,
+            sequence: u64::MAX - 3,
+            commit: u64::MAX - 4,
+            session: u64::from(u32::MAX - 5),
+            request: u64::from(u32::MAX - 6),
+            layer: u64::MAX - 7,
+            chunk: u32::MAX - 8,
+            first: 1_023,
+            note_bytes: 0,
+        };
+        let moved = EntryHead { epoch: 0, sequence: 0, ..all(Kind::Moved) };
+        let relocated = EntryHead { epoch: 0, sequence: 0, commit: 0, request: 0, ..all(Kind::Relocated) };
+        for (head, tail) in [(moved, 0), (relocated, 4), (all(Kind::Relocate), 4), (all(Kind::Write), 4)] {
+            let mut bytes = Vec::new();
+            head.write_to(&mut bytes);
+            let kind = Kind::from_code(head.kind).unwrap();
+            assert_eq!(bytes.len(), kind.head_bytes());
+            bytes.resize(bytes.len() + tail, 0xab);
+            assert!(Entries::new(&bytes).are_whole(1, if tail > 0 { 1 } else { 0 }), "{kind:?}");
+            assert_eq!(Entries::new(&bytes).next().unwrap().head, head);
+            bytes.pop();
+            assert!(Entries::new(&bytes).next().is_none(), "{kind:?} without the last byte is none");
+        }
+        assert_eq!((Kind::Moved.head_bytes(), Kind::Relocated.head_bytes(), EntryHead::BYTES), (40, 28, 64));
     }
 }

@@ -1,0 +1,52 @@
+//! `azekura config …`: files with a node's options.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use super::config_file::{self, USUAL};
+use super::output::{print, print_json};
+use super::{CliError, Here, grammar};
+
+/// Files with a node's options (azekura node --config-file).
+#[derive(Debug, Args)]
+pub struct ConfigCommand {
+    #[command(subcommand)]
+    command: Config,
+}
+
+#[derive(Debug, Subcommand)]
+enum Config {
+    /// Check a file: whether it can be understood, and a node could be started with it. Nothing is started.
+    Check(CheckArgs),
+    /// Print a file with all options, and what they mean.
+    Example,
+}
+
+#[derive(Debug, Args)]
+struct CheckArgs {
+    /// The file.
+    #[arg(default_value = USUAL)]
+    file: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl ConfigCommand {
+    /// Runs the command.
+    pub fn run<H: Here>(self) -> Result<ExitCode, CliError> {
+        match self.command {
+            Config::Check(CheckArgs { file, json }) => {
+                let options = config_file::check(&grammar::<H>(), &file)?.len();
+                if json {
+                    print_json(&serde_json::json!({ "file": file, "options": options }))
+                } else {
+                    print(&format!("{} can be used: it has {options} options of a node\n", file.display()))
+                }
+            }
+            Config::Example => print(&config_file::example(&grammar::<H>())),
+        }
+    }
+}
