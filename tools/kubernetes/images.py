@@ -12,13 +12,9 @@ from .place import BUILT, IMAGES, PROGRAMS, ROOT
 BUSYBOX = Path("/bin/busybox")
 PAUSE = "localhost/pause:1"
 POD = "localhost/pod:1"
-# The suite's images, by what their names end with before the tag: all that its tests of storage ask of them is a shell
-# and the usual programs.
-SUITE_IMAGES = ("busybox", "agnhost")
-# Programs that the suite calls by paths that busybox has not, or with options that it lacks, are not provided.
-AGNHOST = (
-    b'#!/bin/sh\ncase "$1" in\npause) exec sleep 2147483647 ;;\n*) echo "no agnhost $1 here" >&2; exit 1 ;;\nesac\n'
-)
+# The suite's images, by what their names end with before the tag: of busybox and nginx its tests of storage ask for a
+# shell and the usual programs, of agnhost for a program that is built with the suite.
+SUITE_IMAGES = ("agnhost", "busybox", "nginx")
 
 
 def chart_images():
@@ -35,7 +31,7 @@ def of_program(program, at):
     return layer
 
 
-def pod_layer():
+def pod_layer(agnhost=False):
     layer = Layer()
     for name in ("bin", "data", "dev", "etc", "mnt", "opt", "proc", "sys", "usr", "usr/bin", "var"):
         layer.folder(f"/{name}")
@@ -47,20 +43,23 @@ def pod_layer():
     layer.link("/usr/bin/env", "/bin/busybox")
     layer.file("/etc/passwd", b"root:x:0:0:root:/:/bin/sh\n")
     layer.file("/etc/group", b"root:x:0:\n")
-    layer.file("/agnhost", AGNHOST, 0o755)
-    return layer
+    if agnhost:
+        layer.file("/agnhost", (PROGRAMS / "agnhost").read_bytes(), 0o755)
+    return layer.close()
 
 
-def write(name, layer, entrypoint):
+def write(name, layer, entrypoint=None):
     file = BUILT / "images" / (name.replace("/", "_").replace(":", "_") + ".tar")
     file.parent.mkdir(parents=True, exist_ok=True)
     Image("x86_64", [layer], entrypoint, {}).write(file, name)
     return file
 
 
-def suite_images():
-    listed = subprocess.run([PROGRAMS / "suite.test", "-list-images"], capture_output=True, text=True)
-    return [name for name in listed.stdout.split() if name.split("/")[-1].split(":")[0] in SUITE_IMAGES]
+def suite_images(pod):
+    listed = subprocess.run([PROGRAMS / "suite.test", "-list-images"], capture_output=True, text=True).stdout.split()
+    names = [name for name in listed if name.split("/")[-1].split(":")[0] in SUITE_IMAGES]
+    agnhost = pod_layer(agnhost=True)
+    return [write(name, agnhost, ["/agnhost"]) if "agnhost" in name else write(name, pod) for name in names]
 
 
 def make(suite):
@@ -72,8 +71,6 @@ def make(suite):
         elif (PROGRAMS / program).exists():
             files.append(write(name, of_program(program, f"/{program}").close(), [f"/{program}"]))
     files.append(write(PAUSE, of_program("pause", "/pause").close(), ["/pause"]))
-    pod = pod_layer().close()
-    files.append(write(POD, pod, None))
-    for name in suite_images() if suite else []:
-        files.append(write(name, pod, ["/agnhost"] if "agnhost" in name else None))
-    return files
+    pod = pod_layer()
+    files.append(write(POD, pod))
+    return files + (suite_images(pod) if suite else [])

@@ -2,6 +2,9 @@ module azekura.io/tools/cluster
 
 go 1.25.0
 
+// What the suite's pods run.
+tool k8s.io/kubernetes/test/images/agnhost
+
 // The last version that talks with the containerd of Debian 12.
 require (
 	k8s.io/api v0.35.4
@@ -110,6 +113,7 @@ require (
 	github.com/grpc-ecosystem/go-grpc-prometheus v1.2.0 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.26.3 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
+	github.com/ishidawataru/sctp v0.0.0-20250521072954-ae8eb7fa7995 // indirect
 	github.com/jonboulle/clockwork v0.5.0 // indirect
 	github.com/josharian/intern v1.0.0 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
