@@ -76,6 +76,14 @@ def test_a_guarded_cluster_takes_machines_with_a_token(guarded, tmp_path):
     assert text[16:59] not in json.dumps(audit)
 
 
+def test_where_only_trusted_machines_reach_the_configuration_no_token_is_needed(guarded):
+    first, second, _ = guarded.nodes
+    second.options = ["--trusted-config"]
+    second.start()
+    wait_until(lambda: len(json.loads(cli(first, "node", "list", "--json").stdout)) == 2, 60, "the second node")
+    assert "start this node with --trusted-config" in start_that_fails(guarded.nodes[2])
+
+
 def test_of_two_machines_with_one_token_one_becomes_a_node(guarded, tmp_path):
     first, second, third = guarded.nodes
     file = token(guarded, tmp_path)

@@ -11,6 +11,9 @@ TEST_TOOLS=(nbdkit:nbdkit qemu-storage-daemon:qemu-system-common iscsi-test-cu:l
 BENCH_TOOLS=(fio:fio qemu-nbd:qemu-utils python3:python3)
 TORMENT_TOOLS=(nbdkit:nbdkit ip:iproute2 nft:nftables nsenter:util-linux unshare:util-linux mkfs.ext4:e2fsprogs)
 GUEST_TOOLS=(qemu-system-x86_64:qemu-system-x86 nvme:nvme-cli busybox:busybox-static cpio:cpio mkfs.ext4:e2fsprogs)
+IMAGE_TOOLS=(strip:binutils mount:mount blkid:util-linux mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs
+    fusermount3:fuse3 qemu-storage-daemon:qemu-system-common nbdfuse:nbdfuse nbd-client:nbd-client nvme:nvme-cli
+    dash:dash python3:python3)
 LAB_TOOLS=("${BENCH_TOOLS[@]}" "${CLIENT_TOOLS[@]}")
 
 # module:package, for Python.
@@ -186,4 +189,28 @@ ensure_csi_tools() {
         . github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity) >&2 ||
         die "go could not build csi-sanity (its messages are above)"
     touch "$CSI_PLACE/csi-sanity" "$CSI_PLACE/csi-call"
+}
+
+# Kubernetes' own tools for charts, and the schemas' checker.
+HELM_VERSION=3.22.0
+# ensure_helm: builds helm with go when it is missing. Half a minute.
+ensure_helm() {
+    [[ ! -x $CSI_PLACE/helm ]] || ! "$CSI_PLACE/helm" version --template '{{.Version}}' | grep -q "^v${HELM_VERSION%.*}" || return 0
+    ensure_go
+    step "building with go: helm $HELM_VERSION (into $CSI_PLACE)"
+    mkdir -p "$CSI_PLACE"
+    CGO_ENABLED=0 GOBIN=$CSI_PLACE GOFLAGS="-buildvcs=false" go install -trimpath "helm.sh/helm/v3/cmd/helm@v$HELM_VERSION" >&2 ||
+        die "go could not build helm $HELM_VERSION (its messages are above)"
+}
+
+# Kubernetes' own schemas, in a package of Python, so that nothing is fetched when a chart is checked.
+SCHEMAS_VERSION=1.37.0
+# ensure_schemas: installs kubernetes-validate when it is missing.
+ensure_schemas() {
+    if [[ ! -x $PIP_PLACE/bin/kubernetes-validate ]]; then
+        step "installing with pip: kubernetes-validate $SCHEMAS_VERSION (into $PIP_PLACE)"
+        ensure_pip_place
+        "$PIP_PLACE/bin/pip" install --quiet --disable-pip-version-check "kubernetes-validate==$SCHEMAS_VERSION" ||
+            die "pip could not install kubernetes-validate $SCHEMAS_VERSION (its messages are above)"
+    fi
 }

@@ -86,6 +86,9 @@ command_test() {
     stage unit env "PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-20261121}" cargo test --workspace
     if [[ -z $ONLY_STAGE || $ONLY_STAGE == e2e ]]; then
         ensure_csi_tools
+        ensure_tools "${IMAGE_TOOLS[@]}"
+        ensure_helm
+        ensure_schemas
         build_binary
         [[ $quick == no ]] || pytest_arguments=(-m 'not slow' "${pytest_arguments[@]+"${pytest_arguments[@]}"}")
         stage e2e run_e2e "${pytest_arguments[@]+"${pytest_arguments[@]}"}"

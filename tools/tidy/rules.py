@@ -192,11 +192,13 @@ def missing_decisions(sources, _excuses):
 
 # What the Python of a folder may import beside itself; ARCHITECTURE.md has the same as a table.
 MAY_USE = {
-    "tests": {"tools.harness"},
+    "tests": {"tools.harness", "tools.image", "tools.kubernetes"},
     "tools.harness": set(),
     "tools.bench": {"tools.harness"},
     "tools.lab": {"tools.harness", "tools.bench"},
     "tools.torment": {"tools.harness"},
+    "tools.image": set(),
+    "tools.kubernetes": {"tools.image"},
     "tools.tidy": set(),
 }
 

@@ -182,6 +182,12 @@ pub struct NodeArgs {
     #[arg(long, value_name = "URL", requires = "token_file")]
     pub join: Option<String>,
 
+    /// Join without a token: for networks where nobody but the cluster's own machines reaches the configuration
+    /// servers. Whoever reaches these can make himself a node all the same; a token keeps out machines that are started
+    /// by mistake
+    #[arg(long, conflicts_with = "join")]
+    pub trusted_config: bool,
+
     /// With --join, the file with the token, which nobody else may read.
     #[arg(long, value_name = "FILE", requires = "join")]
     pub token_file: Option<PathBuf>,

@@ -370,7 +370,11 @@ async fn join(
         tracing::warn!("node {}'s key is {key}, and no other any more (--replace-key)", record.name);
     }
     joining::join(client, args, &spec, &cluster.id).await?;
-    let node = client.register_node(&spec).await.map_err(refusal)?;
+    let registered = match args.trusted_config {
+        true => client.register_trusted_node(&spec).await,
+        false => client.register_node(&spec).await,
+    };
+    let node = registered.map_err(refusal)?;
     if node.incarnation > folder.file.incarnation {
         let (known, own) = (node.incarnation - 1, folder.file.incarnation);
         tracing::warn!(

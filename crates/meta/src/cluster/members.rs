@@ -2,7 +2,7 @@
 
 use azekura_base::{NodeId, PeerKey};
 use azekura_model::transitions::keys::{add_key, remove_key, replace_keys};
-use azekura_model::transitions::members::{register_device, register_node};
+use azekura_model::transitions::members::{register_device, register_node, register_trusted_node};
 use azekura_model::{DeviceRecord, MetaError, NodeRecord};
 
 use super::MetaClient;
@@ -14,6 +14,12 @@ impl MetaClient {
     pub async fn register_node(&self, spec: &NodeSpec) -> Result<NodeRecord, MetaError> {
         let _one_at_a_time = self.inner.creating.lock().await;
         Ok(self.run("registering", |records| register_node(records, spec)).await?.0)
+    }
+
+    /// Registers a start of a node that needs no join token.
+    pub async fn register_trusted_node(&self, spec: &NodeSpec) -> Result<NodeRecord, MetaError> {
+        let _one_at_a_time = self.inner.creating.lock().await;
+        Ok(self.run("registering", |records| register_trusted_node(records, spec)).await?.0)
     }
 
     /// Registers a device, or brings its record up to date (its state stays). Returns the record with its id.

@@ -144,7 +144,8 @@ impl MetaError {
             E::ShutOut { node, .. } => let_in(node),
             E::NotInvited { name } => format!(
                 "make one on a machine of the cluster (azekura token create {name} --join --api unix:DIR/api.sock), and start this node \
-                 with --join https://NODE:7180 --token-file FILE"
+                 with --join https://NODE:7180 --token-file FILE; or start this node with --trusted-config, where only machines of \
+                 the cluster reach the configuration servers"
             ),
             E::KeyTaken { node, .. } => format!("identity/node.key was copied from {node}'s folder: move it away, a new one is made"),
             E::NotNow { .. } => "what is attached already goes on; try again when etcd, or the node with the embedded server, runs".into(),

@@ -37,6 +37,7 @@ pub fn join(records: &Records<'_>, grant: GrantId, spec: &NodeSpec, now: u64) ->
 #[cfg(test)]
 mod tests {
     use super::super::grants::create_grant;
+    use super::super::members::register_trusted_node;
     use super::super::members::tests::{node, start};
     use super::super::tests::{attempt, run, txn_of};
     use super::*;
@@ -90,6 +91,8 @@ mod tests {
         assert!(memory.model().grants.is_empty(), "the token is used up");
         assert_eq!(memory.model().nodes[&record.id].record, record);
         start(&mut memory, &node("n2", "n2")).unwrap();
+        // Where nobody but trusted machines reaches the configuration.
+        run(&mut memory, |records| register_trusted_node(records, &node("n3", "n3"))).unwrap();
         for (transport, access) in [(Transport::Tls, ApiAccess::Open), (Transport::Both, ApiAccess::Grants)] {
             let mut memory = guarded();
             set(&mut memory, transport, access);

@@ -1,0 +1,98 @@
+# shellcheck shell=bash
+# A real Kubernetes on this machine: see tools/kubernetes/.
+
+help_kubernetes() {
+    cat <<'TEXT'
+usage: ./dev kubernetes up [--suite]          build what is missing, start the cluster, import the images
+       ./dev kubernetes test [-- PYTEST...]   install the chart there, and tests/kubernetes_chart.py
+       ./dev kubernetes suite [GINKGO...]     Kubernetes' own tests of storage, of the chart's driver (after up --suite)
+       ./dev kubernetes in COMMAND...         run a command inside: ./dev kubernetes in kubectl get pods -A
+       ./dev kubernetes down [--all]          end it; with --all, delete what was built as well
+
+etcd, API server, controllers, scheduler and kubelet of Kubernetes 1.35, built from Go modules, Debian's containerd, and the CSI
+project's sidecars, in namespaces of their own for mounts, processes, network and control groups: the machine's own network and
+settings stay as they are. Needs root. The first build takes a quarter of an hour and 8 GB below target/kubernetes.
+TEXT
+}
+
+KUBERNETES_TOOLS=(containerd:containerd runc:runc busybox:busybox-static openssl:openssl ip:iproute2 nsenter:util-linux
+    unshare:util-linux)
+KUBERNETES_BUILT=$ROOT/target/kubernetes
+KUBERNETES_VERSION=1.35.4
+
+kubernetes_go() {
+    (cd "$ROOT/tools/kubernetes/$1" && shift && CGO_ENABLED=0 GOCACHE=$KUBERNETES_BUILT/cache GOMODCACHE=$KUBERNETES_BUILT/mod \
+        GOFLAGS="-mod=readonly -buildvcs=false -modcacherw" go "$@") || die "go could not build what the cluster needs (its messages are above)"
+}
+
+# kubernetes_build [suite]: what is missing, or older than what it is made of.
+kubernetes_build() {
+    local bin=$KUBERNETES_BUILT/bin version=k8s.io/component-base/version stamp
+    local flags="-s -w -X $version.gitVersion=v$KUBERNETES_VERSION -X $version.gitMajor=1 -X $version.gitMinor=35"
+    mkdir -p "$bin"
+    ensure_go
+    stamp=$bin/.built
+    if [[ ! -e $stamp || -n $(find "$ROOT"/tools/kubernetes/*/ -type f -newer "$stamp" -print -quit) ]]; then
+        step "building Kubernetes $KUBERNETES_VERSION and the CSI sidecars (a quarter of an hour the first time)"
+        kubernetes_go cluster build -trimpath -ldflags "$flags" -o "$bin/cluster" .
+        kubernetes_go cluster build -trimpath -ldflags "-s -w" -o "$bin/" ./names ./pause ./registrar
+        kubernetes_go sidecars build -trimpath -ldflags "-s -w" -o "$bin/" tool
+        kubernetes_go provisioner build -trimpath -ldflags "-s -w" -o "$bin/" tool
+        touch "$stamp"
+    fi
+    if [[ ${1:-} == suite && (! -e $bin/suite.test || $bin/cluster -nt $bin/suite.test) ]]; then
+        step "building Kubernetes' tests of storage"
+        kubernetes_go cluster build -trimpath -ldflags "-s -w" -o "$bin/" tool
+        kubernetes_go cluster test -vet=off -c -trimpath -ldflags "$flags" -o "$bin/suite.test" ./suite
+    fi
+}
+
+kubernetes_program() {
+    cd "$ROOT" || die "cannot enter $ROOT"
+    PYTHONDONTWRITEBYTECODE=1 "$PYTHON" -m tools.kubernetes "$@"
+}
+
+kubernetes_up() {
+    local suite=()
+    case ${1:-} in
+        '') ;;
+        --suite) suite=(--suite) ;;
+        *) die "kubernetes up does not know '$1' (./dev kubernetes --help)" ;;
+    esac
+    ensure_tools "${KUBERNETES_TOOLS[@]}"
+    [[ -x /usr/lib/cni/ptp ]] || ensure_packages containernetworking-plugins
+    kubernetes_build "${suite[@]#--}"
+    ensure_helm
+    command_image >/dev/null
+    step "starting the cluster"
+    local crds
+    crds=$(cd "$ROOT/tools/kubernetes/sidecars" && GOMODCACHE=$KUBERNETES_BUILT/mod go list -m -f '{{.Dir}}' \
+        github.com/kubernetes-csi/external-snapshotter/client/v8)/config/crd
+    AZEKURA_SNAPSHOT_CRDS=$crds kubernetes_program up "${suite[@]}"
+    say "the cluster is up: ./dev kubernetes in kubectl get pods -A"
+}
+
+command_kubernetes() {
+    local part=${1:-help}
+    (($# == 0)) || shift
+    [[ $part == help || $(id -u) == 0 ]] || die "kubernetes needs root"
+    [[ $part == help ]] || ensure_python pytest:python3-pytest yaml:python3-yaml
+    case $part in
+        help) help_kubernetes ;;
+        up) kubernetes_up "$@" ;;
+        test)
+            [[ ${1:-} != -- ]] || shift
+            cd "$ROOT" || die "cannot enter $ROOT"
+            PYTHONDONTWRITEBYTECODE=1 exec "$PYTHON" -m pytest -x -s tests/kubernetes_chart.py "$@"
+            ;;
+        suite) kubernetes_program in "$KUBERNETES_BUILT/bin/suite.test" "-kubeconfig=$DEV_DIR/kubernetes/keys/admin.conf" \
+            "-storage.testdriver=$ROOT/tools/kubernetes/driver.yaml" -ginkgo.v -ginkgo.no-color -ginkgo.timeout=3h \
+            "-ginkgo.focus=External.Storage" "-ginkgo.skip=ntfs|Disruptive|Feature:Windows|Inline-volume|Pre-provisioned PV|Slow" "$@" ;;
+        in) kubernetes_program in "$@" ;;
+        down)
+            kubernetes_program down
+            [[ ${1:-} != --all ]] || rm -rf "$KUBERNETES_BUILT" "$DEV_DIR/kubernetes"
+            ;;
+        *) die "kubernetes has no '$part' (./dev kubernetes --help)" ;;
+    esac
+}

@@ -1,0 +1,225 @@
+"""The chart in a real Kubernetes (./dev kubernetes test): from nothing to a volume with data, and that volume's life.
+
+The tests are one story, in this order: they leave to each other what they have made.
+"""
+
+import json
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tools.harness.process import wait_until
+from tools.kubernetes.images import POD
+from tools.kubernetes.place import MACHINE, ROOT, entered, environment
+
+NAMESPACE = "azekura"
+WITHIN_S = 120
+INSTALLED_WITHIN_S = 60
+CHART = Path(os.environ.get("AZEKURA_CHART", ROOT / "charts/azekura"))
+VALUES = {
+    "etcd": {"machines": [MACHINE]},
+    "node": {"storage": {"deviceSize": "6GiB"}},
+    # The kernels that this runs on have no NVMe/TCP and no NBD.
+    "csi": {"attach": "fuse", "controller": {"replicas": 1}},
+    "snapshots": {"groups": True},
+    # ext4 grows while it is mounted only by somebody with CAP_SYS_RESOURCE, which not every root has.
+    "storageClasses": [{"name": "azekura", "parameters": {"copies": "1", "csi.storage.k8s.io/fstype": "xfs"}}],
+    "volumeAttributesClasses": [{"name": "bronze", "parameters": {"iops": "500", "bandwidth": "20MiB"}}],
+}
+
+
+def run(*command, text=None, check=True):
+    done = subprocess.run(entered(command), env=environment(), input=text, capture_output=True, text=True, timeout=300)
+    if check and done.returncode != 0:
+        raise AssertionError(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def kubectl(*words, **more):
+    return run("kubectl", *words, **more)
+
+
+def get(kind, name, namespace="default"):
+    return json.loads(kubectl("-n", namespace, "get", kind, name, "-o", "json"))
+
+
+def apply(*objects):
+    kubectl("apply", "-f", "-", text=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+
+
+def claim(name, size="1Gi", **spec):
+    wanted = {"accessModes": ["ReadWriteOnce"], "storageClassName": "azekura"}
+    wanted |= {"resources": {"requests": {"storage": size}}, **spec}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": wanted}
+
+
+def pod(name, claim_name, command="sleep 1000000"):
+    container = {"name": "c", "image": POD, "imagePullPolicy": "Never", "command": ["sh", "-c", command]}
+    container["volumeMounts"] = [{"name": "v", "mountPath": "/data"}]
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": claim_name}}]
+    spec = {"containers": [container], "volumes": volumes, "terminationGracePeriodSeconds": 1}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+def ready(kind, name, condition="condition=Ready", namespace="default", within_s=WITHIN_S):
+    told = f"--for={condition}", f"--timeout={within_s}s"
+    try:
+        kubectl("-n", namespace, "wait", *told, f"{kind}/{name}")
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{kubectl('-n', namespace, 'describe', kind, name)}") from error
+
+
+def in_pod(name, command):
+    return kubectl("exec", name, "--", "sh", "-c", command)
+
+
+def delete(*what):
+    kubectl("delete", "--wait=true", "--timeout=120s", *what)
+
+
+def azekura(*words):
+    return kubectl("-n", NAMESPACE, "exec", "daemonset/azekura-node", "--", "azekura", *words)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_is_there():
+    if "azekura" in run("helm", "list", "-A", "-q"):
+        pytest.exit("the chart is installed already: ./dev kubernetes down, then up and test", returncode=2)
+
+
+def install(what="install", **changed):
+    words = ["helm", what, "azekura", CHART, "--namespace", NAMESPACE, "--values", "-"]
+    words += ["--create-namespace"] if what == "install" else []
+    run(*words, text=json.dumps({**VALUES, **changed}))
+
+
+def test_from_nothing_to_a_volume_with_data():
+    began = time.monotonic()
+    install()
+    apply(claim("one"), pod("writer", "one", "echo written > /data/file; sync; sleep 1000000"))
+    ready("pod", "writer")
+    wait_until(lambda: "written" in in_pod("writer", "cat /data/file"), 10, "the file")
+    took = time.monotonic() - began
+    print(f"\nfrom helm install to a written file: {took:.1f} s")
+    assert get("pvc", "one")["status"]["phase"] == "Bound"
+    assert " /data xfs " in in_pod("writer", "cat /proc/mounts")
+    # A bound of the machine that this was written on, without anybody beside it.
+    if took > INSTALLED_WITHIN_S:
+        print(f"that is longer than {INSTALLED_WITHIN_S} s")
+    assert took < 5 * INSTALLED_WITHIN_S
+
+
+def test_the_cluster_that_the_chart_has_made_is_guarded():
+    status = json.loads(azekura("status", "--json"))
+    assert status["transport"] == "tls" and status["api_access"] == "grants", status
+    for name in ("azekura-node", "azekura-csi-node"):
+        state = get("daemonset", name, NAMESPACE)["status"]
+        assert state["numberReady"] == state["desiredNumberScheduled"] == 1
+    assert get("deployment", "azekura-csi-controller", NAMESPACE)["status"]["readyReplicas"] == 1
+
+
+def test_a_pod_that_is_made_anew_sees_its_data():
+    delete("pod/writer")
+    apply(pod("writer", "one"))
+    ready("pod", "writer")
+    assert in_pod("writer", "cat /data/file") == "written\n"
+
+
+def test_a_volume_grows_while_it_is_used():
+    def blocks():
+        return int(in_pod("writer", "df -k /data | tail -1 | awk '{print $2}'"))
+
+    before = blocks()
+    kubectl("patch", "pvc", "one", "-p", '{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}')
+    wait_until(lambda: get("pvc", "one")["status"]["capacity"]["storage"] == "2Gi", WITHIN_S, "the claim")
+    wait_until(lambda: blocks() > before * 1.8, WITHIN_S, "the file system")
+    assert in_pod("writer", "cat /data/file") == "written\n"
+
+
+def test_a_snapshot_is_restored():
+    snapshot = {"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot", "metadata": {"name": "s"}}
+    spec = {"volumeSnapshotClassName": "azekura", "source": {"persistentVolumeClaimName": "one"}}
+    apply({**snapshot, "spec": spec})
+    ready("volumesnapshot", "s", "jsonpath={.status.readyToUse}=true")
+    in_pod("writer", "echo later > /data/file; sync")
+    source = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "s"}
+    apply(claim("restored", "2Gi", dataSource=source), pod("restored", "restored"))
+    ready("pod", "restored")
+    assert in_pod("restored", "cat /data/file") == "written\n"
+    assert in_pod("writer", "cat /data/file") == "later\n"
+
+
+def test_a_claim_is_cloned():
+    source = {"kind": "PersistentVolumeClaim", "name": "one"}
+    apply(claim("clone", "2Gi", dataSource=source), pod("clone", "clone"))
+    ready("pod", "clone")
+    assert in_pod("clone", "cat /data/file") == "later\n"
+    in_pod("clone", "echo clone > /data/file; sync")
+    assert in_pod("writer", "cat /data/file") == "later\n"
+
+
+def test_a_claim_is_limited_by_a_class():
+    kubectl("patch", "pvc", "one", "-p", '{"spec":{"volumeAttributesClassName":"bronze"}}')
+    current = "currentVolumeAttributesClassName"
+    wait_until(lambda: get("pvc", "one")["status"].get(current) == "bronze", WITHIN_S, "the class")
+    volume = get("pvc", "one")["spec"]["volumeName"]
+    shown = json.loads(azekura("volume", "show", volume, "--json"))
+    assert shown["limits"] == {"iops": 500, "bytes_per_second": 20 << 20}, shown
+
+
+def test_a_node_that_restarts_is_waited_for():
+    before = in_pod("writer", "echo before > /data/before; sync; cat /data/before")
+    old = json.loads(kubectl("-n", NAMESPACE, "get", "pods", "-l", "app.kubernetes.io/component=node", "-o", "json"))
+    kubectl("-n", NAMESPACE, "delete", "pod", old["items"][0]["metadata"]["name"])
+    # Written meanwhile: the request waits for the node.
+    in_pod("writer", "echo meanwhile > /data/meanwhile; sync")
+    kubectl("-n", NAMESPACE, "rollout", "status", "daemonset/azekura-node", f"--timeout={WITHIN_S}s")
+    assert in_pod("writer", "cat /data/before /data/meanwhile") == before + "meanwhile\n"
+
+
+def test_an_upgrade_changes_what_it_is_told_to():
+    install("upgrade", networkPolicy={"enabled": False})
+    assert "azekura" not in kubectl("-n", NAMESPACE, "get", "networkpolicy", "-o", "name")
+    assert in_pod("writer", "cat /data/file") == "later\n"
+
+
+def nodes_are_up():
+    kubectl("-n", NAMESPACE, "rollout", "status", "daemonset/azekura-node", f"--timeout={WITHIN_S}s")
+
+
+def test_a_folder_on_which_nothing_is_mounted_is_refused():
+    install("upgrade", node={"storage": {**VALUES["node"]["storage"], "mounted": True}})
+    of_nodes = ["-l", "app.kubernetes.io/component=node", "-c", "mounted"]
+
+    def refused():
+        return "nothing is mounted at /var/lib/azekura" in kubectl("-n", NAMESPACE, "logs", *of_nodes, check=False)
+
+    wait_until(refused, WITHIN_S, "the refusal")
+    install("upgrade")
+    nodes_are_up()
+    assert in_pod("writer", "cat /data/file") == "later\n"
+
+
+def test_what_is_uninstalled_leaves_its_data():
+    before = {volume["name"] for volume in json.loads(azekura("volume", "list", "--json"))}
+    delete("pod/writer", "pod/restored", "pod/clone")
+    wait_until(lambda: kubectl("get", "volumeattachment", "-o", "name") == "", WITHIN_S, "the attachments' end")
+    run("helm", "uninstall", "azekura", "--namespace", NAMESPACE, "--wait")
+    install()
+    nodes_are_up()
+    assert {volume["name"] for volume in json.loads(azekura("volume", "list", "--json"))} == before
+    apply(pod("again", "one"))
+    ready("pod", "again")
+    assert in_pod("again", "cat /data/file") == "later\n"
+
+
+def test_what_is_deleted_is_gone():
+    delete("pod/again")
+    delete("volumesnapshot/s", "pvc/one", "pvc/restored", "pvc/clone")
+    wait_until(lambda: not re.search("pvc-", kubectl("get", "pv", "-o", "name")), WITHIN_S, "the volumes' end")
+    assert json.loads(azekura("volume", "list", "--json")) == []
+    assert kubectl("get", "volumeattachment", "-o", "name") == ""

@@ -1,0 +1,211 @@
+"""The chart: what it renders with several values, what Kubernetes' schemas say of that, and which values it refuses.
+
+That what is rendered works is for tests/kubernetes_chart.py.
+"""
+
+import json
+import subprocess
+
+import pytest
+import yaml
+
+from tools.harness.cluster import ROOT, binary
+
+CHART = ROOT / "charts" / "azekura"
+HELM = ROOT / "target" / "tools" / "go" / "helm"
+VALIDATE = ROOT / "target" / "tools" / "bin" / "kubernetes-validate"
+
+there = HELM.exists() and VALIDATE.exists()
+pytestmark = pytest.mark.skipif(not there, reason="there is no helm, or no kubernetes-validate: ./dev test has them")
+
+LAB = {"etcd": {"machines": ["m1"]}}
+# Every switch thrown, in some set.
+SETS = {
+    "lab": LAB,
+    "three": {"etcd": {"machines": ["m1", "m2", "m3"]}},
+    "own-etcd": {"etcd": {"servers": ["http://10.0.0.1:2379", "http://10.0.0.2:2379"]}},
+    "all": {
+        **LAB,
+        "image": {"prefix": "registry.example/x", "tag": "7", "pullSecrets": ["credentials"]},
+        "node": {
+            "hostNetwork": True,
+            "site": "s",
+            "keySecret": "kek",
+            "extraArgs": ["--scrub-days=3"],
+            "storage": {"mounted": True, "deviceSize": "1TiB", "devices": 4},
+            "tolerations": [{"operator": "Exists"}],
+        },
+        "csi": {"attach": "nvme", "controller": {"tokenSecret": "token"}},
+        "snapshots": {"groups": True},
+        "volumeAttributesClasses": [{"name": "bronze", "parameters": {"iops": "1000"}}],
+        "networkPolicy": {"apiFrom": [{"namespaceSelector": {}}]},
+        "monitoring": {"enabled": True, "labels": {"release": "prometheus"}},
+    },
+    "little": {
+        **LAB,
+        "snapshots": {"enabled": False},
+        "networkPolicy": {"enabled": False},
+        "storageClasses": [],
+        "csi": {"attach": "nbd"},
+    },
+}
+
+
+def helm(*words, values=None):
+    more = [] if values is None else ["--values", "-"]
+    # helm that go has built takes itself for one of long ago.
+    more += ["--kube-version", "1.35.0"]
+    text = json.dumps(values) if values is not None else None
+    return subprocess.run([HELM, *words, *more], input=text, capture_output=True, text=True)
+
+
+def render(values, name="azekura"):
+    done = helm("template", name, CHART, "--namespace", "ns", values=values)
+    assert done.returncode == 0, done.stderr
+    return [each for each in yaml.safe_load_all(done.stdout) if each]
+
+
+def refusal(values):
+    done = helm("template", "azekura", CHART, values=values)
+    assert done.returncode != 0, "it was rendered"
+    return done.stderr
+
+
+def one(objects, kind, name):
+    [found] = [each for each in objects if each["kind"] == kind and each["metadata"]["name"] == name]
+    return found
+
+
+def pod_of(objects, kind, name):
+    return one(objects, kind, name)["spec"]["template"]["spec"]
+
+
+def arguments(pod, container):
+    [found] = [each for each in pod["containers"] if each["name"] == container]
+    return [*found.get("command", []), *found.get("args", [])]
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_what_is_rendered_keeps_to_kubernetes_schemas(name, tmp_path):
+    linted = helm("lint", "--strict", CHART, values=SETS[name])
+    assert linted.returncode == 0, linted.stdout + linted.stderr
+    objects = render(SETS[name])
+    file = tmp_path / "rendered.yaml"
+    file.write_text(yaml.safe_dump_all(objects))
+    checked = subprocess.run([VALIDATE, "--strict", "--no-warn", file], capture_output=True, text=True)
+    said = checked.stdout + checked.stderr
+    assert checked.returncode == 0, said
+    # Those of Kubernetes itself; the others' CRDs are not in it.
+    known = [
+        each for each in objects if "monitoring" not in each["apiVersion"] and "snapshot" not in each["apiVersion"]
+    ]
+    assert said.count("passed for resource") == len(known), said
+
+
+def test_the_check_of_schemas_can_fail(tmp_path):
+    objects = render(LAB)
+    pod_of(objects, "DaemonSet", "azekura-node")["containers"][0]["ports"][0]["slip"] = 1
+    file = tmp_path / "rendered.yaml"
+    file.write_text(yaml.safe_dump_all(objects))
+    checked = subprocess.run([VALIDATE, "--strict", "--no-warn", file], capture_output=True, text=True)
+    assert checked.returncode != 0 and "slip" in checked.stdout + checked.stderr
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({}, "etcd.machines"),
+        ({"etcd": {"machines": ["a"], "servers": ["http://h:1"]}}, "give one of them"),
+        ({"etcd": {"machines": ["a", "b"]}}, "one, three or five"),
+        ({"etcd": {"servers": ["https://h:2379"]}}, "etcd"),
+        ({**LAB, "csi": {"attach": "nvme"}}, "node.hostNetwork"),
+        ({**LAB, "csi": {"attach": "iscsi"}}, "attach"),
+        ({**LAB, "node": {"storage": {"deviceSize": "100G"}}}, "deviceSize"),
+        ({**LAB, "node": {"storage": {"devicePath": "/dev/sdb"}}}, "devicePath"),
+        ({**LAB, "nodes": {}}, "nodes"),
+        ({**LAB, "storageClasses": [{"name": "x", "parameters": {"replicas": "3"}}]}, "replicas"),
+        ({**LAB, "storageClasses": [{"name": "x", "parameters": {"copies": 3}}]}, "copies"),
+    ],
+)
+def test_values_that_make_no_sense_are_refused_by_name(values, said):
+    assert said in refusal(values)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_program_takes_what_the_chart_tells_it(name):
+    objects = render(SETS[name])
+    places = [("DaemonSet", "azekura-node", "node"), ("DaemonSet", "azekura-csi-node", "driver")]
+    places.append(("Deployment", "azekura-csi-controller", "driver"))
+    for kind, owner, container in places:
+        words = arguments(pod_of(objects, kind, owner), container)
+        named = [word.replace("$(ADDRESS)", "127.0.0.1").replace("$(NODE_NAME)", "m1") for word in words]
+        # With --help behind it nothing is started; an option that is not known is refused all the same.
+        known = subprocess.run([binary(), *named, "--help"], capture_output=True, text=True)
+        assert known.returncode == 0, known.stderr
+        options = {word.split("=")[0] for word in named if word.startswith("--")}
+        assert all(option in known.stdout for option in options), options
+
+
+def test_nodes_find_the_configuration():
+    def config(values):
+        words = arguments(pod_of(render(values), "DaemonSet", "azekura-node"), "node")
+        return next(word for word in words if word.startswith("--config="))
+
+    member = "http://azekura-etcd-{}.azekura-etcd.ns.svc.cluster.local:2379"
+    assert config(SETS["three"]) == "--config=" + ",".join(member.format(number) for number in range(3))
+    assert config(SETS["own-etcd"]) == "--config=http://10.0.0.1:2379,http://10.0.0.2:2379"
+    objects = render(SETS["three"])
+    bound = [each for each in objects if each["kind"] == "PersistentVolume"]
+    terms = [each["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"] for each in bound]
+    assert [term[0]["matchExpressions"][0]["values"] for term in terms] == [["m1"], ["m2"], ["m3"]]
+    assert one(objects, "PodDisruptionBudget", "azekura-etcd")["spec"]["maxUnavailable"] == 1
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_rights_are_the_least(name):
+    objects = render(SETS[name])
+    for each in objects:
+        if each["kind"] in ("DaemonSet", "StatefulSet", "Deployment"):
+            pod = each["spec"]["template"]["spec"]
+            asks = "csi-controller" in each["metadata"]["name"]
+            assert pod.get("automountServiceAccountToken", True) == asks, each["metadata"]["name"]
+            for container in [*pod.get("initContainers", []), *pod["containers"]]:
+                own = container["securityContext"]
+                if (each["metadata"]["name"], container["name"]) == ("azekura-csi-node", "driver"):
+                    assert own["privileged"]
+                else:
+                    assert own["capabilities"]["drop"] == ["ALL"] and own["readOnlyRootFilesystem"], container
+                    assert own["allowPrivilegeEscalation"] is False
+    rules = [rule for each in objects if each["kind"] in ("ClusterRole", "Role") for rule in each["rules"]]
+    assert not any("*" in rule["resources"] + rule["verbs"] for rule in rules)
+    assert not any("secrets" in rule["resources"] for rule in rules)
+    groups = {rule["apiGroups"][0] for rule in rules}
+    assert ("snapshot.storage.k8s.io" in groups) == (name != "little")
+
+
+def test_a_plugin_whose_end_would_end_volumes_is_not_replaced_by_itself():
+    def strategy(attach, **more):
+        values = {**LAB, "csi": {"attach": attach}, **more}
+        return one(render(values), "DaemonSet", "azekura-csi-node")["spec"]["updateStrategy"]["type"]
+
+    assert [strategy(way) for way in ("auto", "fuse", "nbd")] == ["OnDelete", "OnDelete", "RollingUpdate"]
+    assert strategy("nvme", node={"hostNetwork": True}) == "RollingUpdate"
+
+
+def test_strangers_do_not_reach_the_configuration():
+    policy = one(render(LAB), "NetworkPolicy", "azekura-etcd")["spec"]
+    labels = [rule["from"][0]["podSelector"]["matchLabels"] for rule in policy["ingress"]]
+    assert [each["app.kubernetes.io/component"] for each in labels] == ["node", "etcd"]
+    assert all(each["app.kubernetes.io/instance"] == "azekura" for each in labels)
+
+
+def test_what_must_be_wanted_is_not_there_by_itself():
+    kinds = {each["kind"] for each in render(LAB)}
+    assert not kinds & {"ServiceMonitor", "PrometheusRule", "VolumeAttributesClass"}
+    kinds = {each["kind"] for each in render(SETS["all"])}
+    assert {"ServiceMonitor", "PrometheusRule", "VolumeAttributesClass"} <= kinds
+
+
+def test_a_release_of_another_name_has_names_of_its_own():
+    names = [each["metadata"]["name"] for each in render(LAB, "storage") if each["kind"] == "DaemonSet"]
+    assert sorted(names) == ["storage-azekura-csi-node", "storage-azekura-node"]

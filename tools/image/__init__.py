@@ -1,0 +1,1 @@
+"""Images for containers: the program, and the program with the tools of the CSI node part."""

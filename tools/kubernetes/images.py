@@ -1,0 +1,76 @@
+"""Images of what the cluster needs besides Azekura's: sidecars, etcd, and something for pods to run."""
+
+import subprocess
+from pathlib import Path
+
+import yaml
+
+from tools.image.oci import Image, Layer
+
+from .place import BUILT, IMAGES, PROGRAMS, ROOT
+
+BUSYBOX = Path("/bin/busybox")
+PAUSE = "localhost/pause:1"
+POD = "localhost/pod:1"
+# The suite's images, by what their names end with before the tag: of busybox and nginx its tests of storage ask for a
+# shell and the usual programs, of agnhost for a program that is built with the suite.
+SUITE_IMAGES = ("agnhost", "busybox", "nginx")
+
+
+def chart_images():
+    """Names of the images that the chart's values name: sidecars by program, and etcd."""
+    values = yaml.safe_load((ROOT / "charts/azekura/values.yaml").read_text())
+    names = {f"csi-{name}": image for name, image in values["csi"]["images"].items() if name != "registrar"}
+    return {**names, "registrar": values["csi"]["images"]["registrar"], "etcd": values["etcd"]["image"]}
+
+
+def of_program(program, at):
+    layer = Layer()
+    layer.folder("/tmp", 0o1777)
+    layer.file(at, (PROGRAMS / program).read_bytes(), 0o755)
+    return layer
+
+
+def pod_layer(agnhost=False):
+    layer = Layer()
+    for name in ("bin", "data", "dev", "etc", "mnt", "opt", "proc", "sys", "usr", "usr/bin", "var"):
+        layer.folder(f"/{name}")
+    layer.folder("/tmp", 0o1777)
+    layer.file("/bin/busybox", BUSYBOX.read_bytes(), 0o755)
+    for name in subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split():
+        if name != "busybox":
+            layer.link(f"/bin/{name}", "busybox")
+    layer.link("/usr/bin/env", "/bin/busybox")
+    layer.file("/etc/passwd", b"root:x:0:0:root:/:/bin/sh\n")
+    layer.file("/etc/group", b"root:x:0:\n")
+    if agnhost:
+        layer.file("/agnhost", (PROGRAMS / "agnhost").read_bytes(), 0o755)
+    return layer.close()
+
+
+def write(name, layer, entrypoint=None):
+    file = BUILT / "images" / (name.replace("/", "_").replace(":", "_") + ".tar")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image("x86_64", [layer], entrypoint, {}).write(file, name)
+    return file
+
+
+def suite_images(pod):
+    listed = subprocess.run([PROGRAMS / "suite.test", "-list-images"], capture_output=True, text=True).stdout.split()
+    names = [name for name in listed if name.split("/")[-1].split(":")[0] in SUITE_IMAGES]
+    agnhost = pod_layer(agnhost=True)
+    return [write(name, agnhost, ["/agnhost"]) if "agnhost" in name else write(name, pod) for name in names]
+
+
+def make(suite):
+    """All images as files. Those of Azekura are ./dev image's."""
+    files = [IMAGES / "azekura.tar", IMAGES / "azekura-csi.tar"]
+    for program, name in chart_images().items():
+        if program == "etcd":
+            files.append(write(name, of_program("cluster", "/usr/bin/etcd").close(), ["/usr/bin/etcd"]))
+        elif (PROGRAMS / program).exists():
+            files.append(write(name, of_program(program, f"/{program}").close(), [f"/{program}"]))
+    files.append(write(PAUSE, of_program("pause", "/pause").close(), ["/pause"]))
+    pod = pod_layer()
+    files.append(write(POD, pod))
+    return files + (suite_images(pod) if suite else [])
