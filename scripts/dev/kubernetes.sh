@@ -11,7 +11,7 @@ usage: ./dev kubernetes up [--suite]          build what is missing, start the c
 
 etcd, API server, controllers, scheduler and kubelet of Kubernetes 1.35, built from Go modules, Debian's containerd, and the CSI
 project's sidecars, in namespaces of their own for mounts, processes, network and control groups: the machine's own network and
-settings stay as they are. Needs root. The first build takes a quarter of an hour and 8 GB below target/kubernetes.
+settings stay as they are. Needs root. The first build takes a quarter of an hour or more, and 10 GB below target/kubernetes.
 TEXT
 }
 

@@ -12,9 +12,9 @@ from .place import BUILT, IMAGES, PROGRAMS, ROOT
 BUSYBOX = Path("/bin/busybox")
 PAUSE = "localhost/pause:1"
 POD = "localhost/pod:1"
-# The suite's images, by what their names end with before the tag: of busybox and nginx its tests of storage ask for a
-# shell and the usual programs, of agnhost for a program that is built with the suite.
-SUITE_IMAGES = ("agnhost", "busybox", "nginx")
+# The suite's images, by what their names end with before the tag: of all but agnhost its tests of storage ask for a
+# shell and the usual programs; agnhost is built with the suite.
+SUITE_IMAGES = ("agnhost", "busybox", "jessie-dnsutils", "nginx")
 
 
 def chart_images():
