@@ -52,6 +52,9 @@ pub struct DeviceFile {
     pub instance: u64,
     /// Segments whose blocks have been written at least once.
     pub segments_ready: u32,
+    /// The log is a disk of the device's own, and a link leads there.
+    #[serde(default)]
+    pub disk: bool,
 }
 
 /// What a device held is gone for good.
@@ -112,11 +115,11 @@ impl DeviceDir {
     /// # Errors
     /// As [`DeviceDir::open`] and [`DeviceDir::create`].
     pub fn open_or_finish(path: &Path, size: Option<u64>) -> Result<DeviceDir> {
-        match (std::fs::read_link(path.join("log")), size) {
-            (Ok(disk), _) if missing(&path.join("device.json")) && missing(&path.join("map.redb")) => {
-                DeviceDir::create_on_disk(path, &disk)
-            }
-            (Err(_), Some(size)) if DeviceDir::is_unfinished(path) => DeviceDir::create(path, size),
+        let begun = missing(&path.join("device.json")) && missing(&path.join("map.redb"));
+        let disk = std::fs::read_link(path.join("log")).ok().filter(|disk| disks::block_device(disk).is_some());
+        match (disk, size) {
+            (Some(disk), _) if begun => DeviceDir::create_on_disk(path, &disk),
+            (None, Some(size)) if DeviceDir::is_unfinished(path) => DeviceDir::create(path, size),
             _ => DeviceDir::open(path),
         }
     }
@@ -178,7 +181,7 @@ impl DeviceDir {
         }
         // A disk's blocks are there: none has to be written before it is used.
         let segments_ready = Options::for_device(size).segments;
-        DeviceDir::found(path, size, segments_ready)
+        DeviceDir::found(path, size, segments_ready, true)
     }
 
     fn begin(path: &Path, size: u64) -> Result<DeviceDir> {
@@ -190,11 +193,11 @@ impl DeviceDir {
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, size)
             .with_context(|| format!("can't allocate {} MiB for {}", size >> 20, log.display()))?;
         file.sync_all()?;
-        DeviceDir::found(path, size, 0)
+        DeviceDir::found(path, size, 0, false)
     }
 
     /// Gives a new device its identity.
-    fn found(path: &Path, size: u64, segments_ready: u32) -> Result<DeviceDir> {
+    fn found(path: &Path, size: u64, segments_ready: u32, disk: bool) -> Result<DeviceDir> {
         if let Some(parent) = path.parent() {
             files::sync_folder(parent).with_context(|| format!("can't flush {}", parent.display()))?;
         }
@@ -207,6 +210,7 @@ impl DeviceDir {
             size,
             instance: random::bits() as u64,
             segments_ready,
+            disk,
         };
         let dir = DeviceDir { path: path.to_owned(), file };
         dir.save()?;
@@ -325,7 +329,7 @@ impl DeviceDir {
     /// The disk that the device has to itself.
     #[must_use]
     pub fn disk(&self) -> Option<PathBuf> {
-        std::fs::read_link(self.log_path()).ok()
+        self.file.disk.then(|| std::fs::read_link(self.log_path()).ok()).flatten()
     }
 
     /// Waits for a disk that appears late, and refuses one that is not this device's: names of disks may change, and
