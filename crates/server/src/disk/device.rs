@@ -275,9 +275,8 @@ impl DeviceDir {
         let options = Options { flush: limits.flush, leaf_cache_bytes_max, ..self.options() };
         let identity = Identity { cluster, device: id, instance: self.file.instance };
         let map_path = self.path.join("map.redb");
-        let disk = self.disk();
-        if let Some(disk) = &disk {
-            self.check_disk(disk, &identity)?;
+        if self.file.disk {
+            self.check_disk(&identity)?;
         }
         let formatted = self.file.cluster.is_some() || self.is_in_use(&identity)?;
         if formatted {
@@ -295,7 +294,7 @@ impl DeviceDir {
         }
         if !formatted {
             let format = Store::format(&options, &identity).context("can't format the device")?;
-            if disk.is_none() {
+            if !self.file.disk {
                 let first = FIRST_SEGMENTS.min(options.segments);
                 (0..first).try_for_each(|segment| write_zeros(&log, segment, &options, drop))?;
                 log.sync_data().context("can't flush the device")?;
@@ -326,22 +325,20 @@ impl DeviceDir {
         Ok((store, map))
     }
 
-    /// The disk that the device has to itself.
-    #[must_use]
-    pub fn disk(&self) -> Option<PathBuf> {
-        self.file.disk.then(|| std::fs::read_link(self.log_path()).ok()).flatten()
-    }
-
     /// Waits for a disk that appears late, and refuses one that is not this device's: names of disks may change, and
     /// cables be swapped. That loses no copy: the device is out of service until its disk is back.
-    fn check_disk(&self, path: &Path, identity: &Identity) -> Result<()> {
+    fn check_disk(&self, identity: &Identity) -> Result<()> {
+        let link = self.log_path();
+        let path = std::fs::read_link(&link)
+            .with_context(|| format!("{} leads to no disk: make it a link to the device's", link.display()))?;
+        let path = path.as_path();
         let deadline = Instant::now() + DISK_PATIENCE;
         while disks::block_device(path).is_none() {
             ensure!(
                 Instant::now() < deadline,
                 "there is no disk {}: it has failed, is not connected, or has another name now (then mend the link {})",
                 path.display(),
-                self.log_path().display()
+                link.display()
             );
             std::thread::sleep(DISK_INTERVAL);
         }
@@ -355,7 +352,7 @@ impl DeviceDir {
                 log.identity().device,
                 log.identity().cluster,
                 self.path.display(),
-                self.log_path().display()
+                link.display()
             ),
             // It is new; since its folder was made somebody else may have taken it.
             Err(OpenError::NotFormatted) if self.file.cluster.is_none() => disks::check_blank(path).map(drop),
