@@ -61,6 +61,8 @@ fn a_breach_of_the_protocol_ends_the_connection_and_so_does_a_farewell() {
 #[test]
 fn the_same_breach_of_the_protocol_is_told_once_a_minute() {
     let mut rig = Rig::new(&["vol1"]);
+    // Somebody stays, so that the volume stays attached.
+    rig.open("vol1", 7);
     let mut told = Vec::new();
     for _ in 0..100 {
         let conn = rig.open("vol1", 7);
