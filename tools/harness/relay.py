@@ -4,9 +4,8 @@ import contextlib
 import socket
 import threading
 
+from tools.harness.cluster import HOST
 from tools.harness.process import free_port
-
-HOST = "127.0.0.1"
 
 
 class Relay:

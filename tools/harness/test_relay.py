@@ -5,8 +5,9 @@ import threading
 
 import pytest
 
+from tools.harness.cluster import HOST
 from tools.harness.process import free_port
-from tools.harness.relay import HOST, Relay
+from tools.harness.relay import Relay
 
 
 @pytest.fixture
