@@ -152,8 +152,8 @@ pub struct NodeArgs {
 
     /// Disks for devices, each whole or a partition; a pattern (quote it) means whole disks only. One that is new
     /// becomes a device at the next start. A disk with anything on it is left alone: 'azekura store wipe DISK' makes it
-    /// blank. Take names that stay, such as /dev/disk/by-id/... The maps are in the data folder, and take 0.5 % of
-    /// the disks' size.
+    /// blank. Take names that stay, such as /dev/disk/by-id/... Where only patterns are given and none finds a blank
+    /// disk, the node keeps no data. The maps are in the data folder, and take 0.5 % of the disks' size.
     #[arg(long, value_name = "PATH|PATTERN", value_delimiter = ',', conflicts_with = "device_size")]
     pub disk: Vec<String>,
 

@@ -201,8 +201,9 @@ impl DataFolder {
     /// The names and folders of the devices, in the order of their numbers, with those that are made now. What is in
     /// the folders of the others has not been looked at.
     ///
-    /// A disk that can't be taken keeps no node from serving what it has on others: that is logged. A node without any
-    /// device does not start.
+    /// A disk that can't be taken keeps no node from serving what it has on others: that is logged. A node whose disks
+    /// were named, and that gets none of them, does not start. Where patterns alone are given, machines without a blank
+    /// disk are expected: such a node has no devices, and serves the volumes that others keep.
     ///
     /// # Errors
     /// When the folder can't be read, or a node's first devices can't be made.
@@ -242,12 +243,12 @@ impl DataFolder {
                 }
             }
         }
-        ensure!(
-            !numbers.is_empty(),
-            "none of the disks (--disk) can be used, and the node has no others{}{}",
-            if refused.is_empty() { "" } else { ": " },
-            refused.join("; ")
-        );
+        let why = if refused.is_empty() { "no disk was found".to_owned() } else { refused.join("; ") };
+        let named = disks.iter().any(|disk| disk.named);
+        ensure!(!(named && numbers.is_empty()), "none of the disks (--disk) can be used, and the node has no others: {why}");
+        if numbers.is_empty() {
+            tracing::warn!("none of the disks that --disk means can be used, so this node keeps no data: {why}");
+        }
         Ok(())
     }
 }
