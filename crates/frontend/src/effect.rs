@@ -37,7 +37,7 @@ pub enum Effect<K> {
     ReadConfiguration,
     /// Something is asked of the reservations of the volume of this name and number; [`crate::Frontend::reserved`]
     /// answers with this token.
-    Reserves(u64, Arc<str>, VolumeId, ReservationRequest),
+    Reserves(u64, Arc<str>, VolumeId, Box<ReservationRequest>),
     /// All changes of the volume's reservations up to this one are heeded here: nothing is under way that was asked for
     /// before they were known. Told where a fence is due, and where the volume is not used, too.
     Heeds(VolumeId, u64),

@@ -95,8 +95,8 @@ pub enum Event {
         tag: Tag,
         /// The most bytes that it takes, and those for which [`Protocol::wants_room`] asked.
         memory_bytes: usize,
-        /// What is asked.
-        request: ReservationRequest,
+        /// What is asked: boxed, since a command is long and rare, and every event would have its size.
+        request: Box<ReservationRequest>,
     },
     /// The client said goodbye: what waits to be sent is sent, then the connection is closed.
     Closed,

@@ -27,10 +27,8 @@ fn know(rig: &mut Rig, of_one: Option<Reservations>) {
 fn asked(rig: &mut Rig) -> u64 {
     let mut effects = rig.effects();
     effects.retain(|effect| !matches!(effect, Effect::Heeds(..)));
-    let [Effect::Reserves(token, name, VolumeId(1), ReservationRequest::Read)] = &effects[..] else {
-        panic!("{effects:?}")
-    };
-    assert_eq!(&**name, "vol1");
+    let [Effect::Reserves(token, name, VolumeId(1), request)] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!((&**name, &**request), ("vol1", &ReservationRequest::Read));
     *token
 }
 

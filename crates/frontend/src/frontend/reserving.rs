@@ -38,7 +38,7 @@ impl<K: Copy + Ord> Frontend<K> {
         client: &mut Client,
         tag: Tag,
         memory_bytes: usize,
-        request: ReservationRequest,
+        request: Box<ReservationRequest>,
     ) {
         self.memory.received(conn, memory_bytes);
         // A volume that is deleted is taken from its connections before they are closed.

@@ -60,7 +60,7 @@ impl Lines {
             ("flush", _) => (Request::Flush, 0),
             ("reservations", _) => {
                 self.requests += 1;
-                let (tag, request) = (Tag(self.requests), ReservationRequest::Read);
+                let (tag, request) = (Tag(self.requests), Box::new(ReservationRequest::Read));
                 return Some(Event::Reserves { tag, memory_bytes: 0, request });
             }
             _ => return Some(Event::Violation(format!("the line {line:?} means nothing"))),

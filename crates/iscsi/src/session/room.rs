@@ -212,7 +212,7 @@ impl Full {
         if let Some(request) = task.asks.take().and_then(|asks| self.reserving.request(asks)) {
             task.outstanding += 1;
             let tag = Tag(self.room.requests.insert(Pending::Task(id)));
-            return Some(Event::Reserves { tag, memory_bytes, request });
+            return Some(Event::Reserves { tag, memory_bytes, request: Box::new(request) });
         }
         let Some(request) = task.requests.pop_front() else {
             let is_over = task.outstanding == 0;

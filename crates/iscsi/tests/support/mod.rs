@@ -225,7 +225,7 @@ impl Peer {
                 Some(Event::Reserves { tag, memory_bytes, request }) => {
                     let room = self.rooms.iter().position(|room| *room == memory_bytes);
                     self.rooms.remove(room.expect("memory is asked for first"));
-                    self.asked.push_back((tag, request));
+                    self.asked.push_back((tag, *request));
                 }
                 Some(Event::Sweeps(token, why)) if self.has_others => self.sweeps.push((token, why)),
                 Some(Event::Sweeps(token, _)) => self.conn.swept(token),

@@ -89,7 +89,7 @@ pub async fn carry_out(
             Report::Ended(volume, attachment) => keeper.ended(shard, &volume, attachment),
             Report::Nexus(number, news) => nexuses.heard(shard, number, news),
             Report::Reserves(token, volume, id, request) => {
-                keeper.reservations.asked(shard, token, volume, id, request);
+                keeper.reservations.asked(shard, token, volume, id, *request);
             }
             Report::Heeds(volume, number) => keeper.reservations.heeds(shard, volume, number),
             Report::ReadConfiguration => {

@@ -42,7 +42,7 @@ pub enum Report {
     /// Something of a client's connection that has a nexus or wants one, by its number in this shard.
     Nexus(u64, News),
     /// A client asks something of the reservations of the volume of this name and number; answered with this token.
-    Reserves(u64, Arc<str>, VolumeId, ReservationRequest),
+    Reserves(u64, Arc<str>, VolumeId, Box<ReservationRequest>),
     /// The shard heeds all changes of a volume's reservations up to this one.
     Heeds(VolumeId, u64),
     /// Clients ask for exports that are not known here: the configuration may have them.
