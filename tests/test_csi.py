@@ -219,6 +219,14 @@ def test_a_volume_goes_through_its_life(filesystem, pod, controller, node):
 
 
 @pytest.mark.root
+@pytest.mark.parametrize("filesystem", ["ext4", "xfs", "btrfs"])
+def test_the_smallest_claim_can_be_mounted(filesystem, pod):
+    one = pod(f"small-{filesystem}", mounted(filesystem), size=4096).up()
+    (one.target / "a").write_text("small")
+    assert one.total() <= int(one.made["capacity_bytes"])
+
+
+@pytest.mark.root
 def test_a_device_goes_through_its_life(pod):
     one = pod("device", as_device(), size=256 * MIB).up()
     with open(one.target, "r+b") as device:

@@ -27,6 +27,16 @@ impl Filesystem {
         }
     }
 
+    /// The smallest volume, in bytes, that its mkfs takes with the options of this driver: xfsprogs 6.1 and
+    /// btrfs-progs 6.2 refuse less. Of ext4 it is where its journal begins to have room.
+    pub(crate) const fn least_bytes(self) -> u64 {
+        match self {
+            Filesystem::Ext4 => 1 << 20,
+            Filesystem::Xfs => 300 << 20,
+            Filesystem::Btrfs => 109 << 20,
+        }
+    }
+
     /// The file system of this name; without one, ext4.
     fn read(name: &str) -> Outcome<Filesystem> {
         if name.is_empty() {
@@ -83,6 +93,14 @@ impl Use {
             return Err(Status::invalid_argument("the request says no volume_capabilities"));
         }
         capabilities.iter().map(|capability| Use::read(Some(capability))).collect()
+    }
+
+    /// The smallest volume, in bytes, that can be used so.
+    pub(crate) fn least_bytes(&self) -> u64 {
+        match &self.access {
+            Access::Block => 0,
+            Access::Mount(filesystem, _) => filesystem.least_bytes(),
+        }
     }
 
     /// Several nodes may have it at once.

@@ -45,6 +45,16 @@ impl Range {
         (self.least..=self.most).contains(&bytes)
     }
 
+    /// The size to take for a volume that is empty: whole blocks, and not less than `floor` bytes, which its file system
+    /// needs.
+    pub(crate) fn choose_empty(self, floor: u64) -> Outcome<u64> {
+        if self.most < floor {
+            let reason = format!("the file system needs at least {floor} bytes, and at most {} are wanted", self.most);
+            return Err(Status::out_of_range(reason));
+        }
+        Ok(self.choose(None)?.max(floor))
+    }
+
     /// The size to take: whole blocks, and not less than `content` that is to be in it.
     pub(crate) fn choose(self, content: Option<u64>) -> Outcome<u64> {
         let wanted = match (self.least, content) {
@@ -86,6 +96,18 @@ mod tests {
         assert_eq!(range(5000, 8192).unwrap().choose(None).unwrap(), 8192);
         assert_eq!(range(0, 10_000).unwrap().choose(None).unwrap(), 8192);
         assert_eq!(range(4096, 0).unwrap().choose(Some(12_288)).unwrap(), 12_288);
+    }
+
+    #[test]
+    fn a_file_system_has_the_room_that_it_needs() {
+        const FLOOR: u64 = 300 << 20;
+        assert_eq!(range(1, 0).unwrap().choose_empty(FLOOR).unwrap(), FLOOR);
+        assert_eq!(range(1 << 30, 0).unwrap().choose_empty(FLOOR).unwrap(), 1 << 30);
+        assert_eq!(range(0, 0).unwrap().choose_empty(FLOOR).unwrap(), DEFAULT_BYTES);
+        assert_eq!(range(0, 300 << 20).unwrap().choose_empty(FLOOR).unwrap(), FLOOR);
+        let short = range(1, (300 << 20) - 1).unwrap().choose_empty(FLOOR).unwrap_err();
+        assert_eq!(short.code(), tonic::Code::OutOfRange);
+        assert!(short.message().contains("file system needs"), "{}", short.message());
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl Controller {
             None => {
                 let Parameters { class, copies, ack_rule, encrypt, limits } = wish.parameters.clone();
                 let limits = (limits != IoLimits::default()).then_some(limits);
-                let (name, size_bytes) = (wish.name.clone(), wish.sizes.choose(None)?);
+                let (name, size_bytes) = (wish.name.clone(), wish.sizes.choose_empty(wish.least_bytes)?);
                 let shared = wish.shared;
                 let body = CreateVolume { name, size_bytes, class, copies, ack_rule, shared, encrypt, limits };
                 (format!("making volume '{}'", wish.name), self.cluster.send::<VolumeCreate>([], &body)?)

@@ -22,6 +22,8 @@ pub(crate) enum Source {
 pub(crate) struct Wish {
     pub(crate) name: String,
     pub(crate) sizes: Range,
+    /// Bytes that an empty volume needs for the file system that it is to have.
+    pub(crate) least_bytes: u64,
     pub(crate) parameters: Parameters,
     pub(crate) shared: bool,
     pub(crate) source: Option<Source>,
@@ -73,6 +75,7 @@ impl Wish {
         Ok(Wish {
             name,
             sizes: Range::read(request.capacity_range.as_ref())?,
+            least_bytes: uses.iter().map(Use::least_bytes).max().unwrap_or(0),
             parameters,
             shared: uses.iter().any(Use::is_shared),
             source: content.map(Source::read).transpose()?,
