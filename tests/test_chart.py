@@ -41,6 +41,7 @@ SETS = {
         "networkPolicy": {"apiFrom": [{"namespaceSelector": {}}]},
         "monitoring": {"enabled": True, "labels": {"release": "prometheus"}},
     },
+    "disks": {**LAB, "node": {"storage": {"disks": ["/dev/disk/by-id/nvme-A*", "/dev/disk/by-id/wwn-0x5"]}}},
     "little": {
         **LAB,
         "snapshots": {"enabled": False},
@@ -122,6 +123,7 @@ def test_the_check_of_schemas_can_fail(tmp_path):
         ({**LAB, "csi": {"attach": "iscsi"}}, "attach"),
         ({**LAB, "node": {"storage": {"deviceSize": "100G"}}}, "deviceSize"),
         ({**LAB, "node": {"storage": {"devicePath": "/dev/sdb"}}}, "devicePath"),
+        ({**LAB, "node": {"storage": {"disks": ["sdb"]}}}, "disks"),
         ({**LAB, "nodes": {}}, "nodes"),
         ({**LAB, "storageClasses": [{"name": "x", "parameters": {"replicas": "3"}}]}, "replicas"),
         ({**LAB, "storageClasses": [{"name": "x", "parameters": {"copies": 3}}]}, "copies"),
@@ -144,6 +146,19 @@ def test_the_program_takes_what_the_chart_tells_it(name):
         assert known.returncode == 0, known.stderr
         options = {word.split("=")[0] for word in named if word.startswith("--")}
         assert all(option in known.stdout for option in options), options
+
+
+def test_disks_take_the_place_of_files():
+    pod = pod_of(render(SETS["disks"]), "DaemonSet", "azekura-node")
+    words = arguments(pod, "node")
+    assert [word for word in words if word.startswith("--d")] == [
+        "--data=/var/lib/azekura",
+        "--disk=/dev/disk/by-id/nvme-A*",
+        "--disk=/dev/disk/by-id/wwn-0x5",
+    ]
+    assert {"name": "dev", "hostPath": {"path": "/dev", "type": "Directory"}} in pod["volumes"]
+    assert {"name": "dev", "mountPath": "/dev"} in pod["containers"][0]["volumeMounts"]
+    assert "dev" not in [each["name"] for each in pod_of(render(LAB), "DaemonSet", "azekura-node")["volumes"]]
 
 
 def test_nodes_find_the_configuration():
@@ -171,8 +186,12 @@ def test_rights_are_the_least(name):
             assert pod.get("automountServiceAccountToken", True) == asks, each["metadata"]["name"]
             for container in [*pod.get("initContainers", []), *pod["containers"]]:
                 own = container["securityContext"]
-                if (each["metadata"]["name"], container["name"]) == ("azekura-csi-node", "driver"):
-                    assert own["privileged"]
+                privileged = [("azekura-csi-node", "driver")]
+                # A machine's disks are open to privileged containers alone.
+                privileged += [("azekura-node", "node")] if name == "disks" else []
+                if (each["metadata"]["name"], container["name"]) in privileged:
+                    # Kubernetes refuses a privileged container that may not gain privileges.
+                    assert own["privileged"] and own.get("allowPrivilegeEscalation") is not False
                 else:
                     assert own["capabilities"]["drop"] == ["ALL"] and own["readOnlyRootFilesystem"], container
                     assert own["allowPrivilegeEscalation"] is False

@@ -13,7 +13,7 @@ import tarfile
 import pytest
 
 from tools.harness.cluster import ROOT, binary
-from tools.image.files import NODE_TOOLS, Missing, libraries, program
+from tools.image.files import BASE_TOOLS, NODE_TOOLS, Missing, libraries, program
 
 pytestmark = pytest.mark.skipif(
     any(shutil.which(name, path=os.environ["PATH"] + ":/usr/sbin:/sbin") is None for name, _ in NODE_TOOLS),
@@ -108,7 +108,8 @@ def test_every_program_finds_its_libraries_in_the_image(made, tmp_path, name):
         told = subprocess.run(command, capture_output=True, text=True)
         return told.returncode != 0 or "not found" in told.stdout
 
-    names = ["azekura"] + [tool for tool, _ in NODE_TOOLS if name == "azekura-csi"]
+    tools = NODE_TOOLS if name == "azekura-csi" else BASE_TOOLS
+    names = ["azekura", *(tool for tool, _ in tools)]
     places = ["usr/bin", "usr/sbin"]
     for tool in names:
         found = [f"/{place}/{tool}" for place in places if (tmp_path / place / tool).exists()]

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from .files import NODE_DATA, NODE_TOOLS, Missing, closure, owners, package_records, program
+from .files import BASE_TOOLS, NODE_DATA, NODE_TOOLS, Missing, closure, owners, package_records, program
 from .oci import Image, Layer
 
 USERS = b"root:x:0:0:root:/:/usr/sbin/nologin\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"
@@ -43,7 +43,8 @@ def base_layer(binary):
         layer.link(f"/{name}", f"usr/{name}")
     layer.file("/etc/passwd", USERS)
     layer.file("/etc/group", GROUPS)
-    entries = [entry for entry in closure([binary]) if entry[0] != binary.resolve()]
+    tools = [program(name) for name, _ in BASE_TOOLS]
+    entries = [entry for entry in closure([binary, *tools]) if entry[0] != binary.resolve()]
     put(layer, entries)
     for path, data in package_records(owners(entries)):
         layer.file(path, data)

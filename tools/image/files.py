@@ -3,6 +3,8 @@
 import subprocess
 from pathlib import Path
 
+# What tells a node what is on a disk that it does not take.
+BASE_TOOLS = (("blkid", "util-linux"),)
 # Debian's programs that the CSI node part runs; the driver's documentation says for what.
 NODE_TOOLS = (
     ("mount", "mount"),
