@@ -45,6 +45,7 @@ build_package() {
     install_file 0755 "$folder/made/azekura" usr/bin/azekura
     install_file 0644 "$folder/made/config.toml" etc/azekura/config.toml
     install_file 0644 "$ROOT/packaging/azekura.service" lib/systemd/system/azekura.service
+    install_file 0644 "$ROOT/packaging/azekura-attach@.service" lib/systemd/system/azekura-attach@.service
     install_file 0644 "$ROOT/packaging/sysusers.conf" usr/lib/sysusers.d/azekura.conf
     install_file 0644 "$ROOT/LICENSE" usr/share/doc/azekura/copyright
     local page shell

@@ -12,7 +12,7 @@ from tools.harness.process import Process
 # The machine that QEMU runs on, as its user network shows it to the guest.
 HOST_IN_GUEST = "10.0.2.2"
 BOOT_WITHIN_S = 180
-PROGRAMS = ["/usr/sbin/nvme", "/sbin/mkfs.ext4", "/sbin/e2fsck"]
+PROGRAMS = ["/usr/sbin/nvme", "/usr/sbin/nbd-client", "/sbin/mkfs.ext4", "/sbin/e2fsck"]
 MODULES = [
     "net/core/failover",
     "drivers/net/net_failover",
@@ -24,6 +24,7 @@ MODULES = [
     "drivers/net/virtio_net",
     "drivers/nvme/host/nvme-fabrics",
     "drivers/nvme/host/nvme-tcp",
+    "drivers/block/nbd",
 ]
 INIT = """#!/bin/busybox sh
 /bin/busybox --install -s /bin
@@ -47,8 +48,8 @@ def libraries(program):
     return re.findall(r"(/\S+) \(0x", text)
 
 
-def make_image(kernel, folder):
-    """An initial file system for the unpacked kernel package in `kernel`."""
+def make_image(kernel, folder, programs):
+    """An initial file system for the unpacked kernel package in `kernel`, with these programs of the machine's."""
     tree = Path(folder) / "tree"
     shutil.rmtree(tree, ignore_errors=True)
     for name in ["bin", "sbin", "proc", "sys", "dev", "tmp", "mnt", "modules", "etc/nvme", "usr/bin", "usr/sbin"]:
@@ -63,9 +64,9 @@ def make_image(kernel, folder):
             target.with_suffix(".ko").write_bytes(subprocess.check_output(["xz", "-dc", found]))
         else:
             shutil.copy(found, target.with_suffix(".ko"))
-    for program in PROGRAMS:
+    for program, place in programs.items():
         for path in [program, *libraries(program)]:
-            target = tree / path.lstrip("/")
+            target = tree / (place if path == program else path).lstrip("/")
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, target)
     # The names that a host has for good (nvme-cli's package makes them at its installation).
@@ -80,9 +81,11 @@ def make_image(kernel, folder):
 class Guest:
     """The machine. Without KVM, which not every machine has that runs tests."""
 
-    def __init__(self, kernel, folder):
+    def __init__(self, kernel, folder, programs=None):
+        """`programs`: further programs of this machine, each with its place in the guest."""
         folder = Path(folder)
-        vmlinuz, image = make_image(kernel, folder)
+        programs = {**{path: path for path in PROGRAMS}, **{str(path): place for path, place in (programs or {}).items()}}
+        vmlinuz, image = make_image(kernel, folder, programs)
         line = folder / "line"
         command = [
             *["qemu-system-x86_64", "-nodefaults", "-display", "none", "-m", "768", "-smp", "2", "-no-reboot"],

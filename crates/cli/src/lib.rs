@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use azekura_client::Client;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
+mod attach;
 mod audit;
 mod ca;
 mod class;
@@ -93,6 +94,7 @@ pub trait Here: Debug + 'static {
         azekura status                        is everything well, and if not, what to do\n  \
         azekura volume create vol1 10GiB      a new volume, two copies of everything\n  \
         azekura volume list                   all volumes\n  \
+        azekura attach vol1                   vol1 as a block device of this machine\n  \
         azekura space                         what is promised, written, shared and free\n  \
         azekura snapshot create vol1@monday   vol1 as it is now, to go back to\n  \
         azekura top                           who reads and writes how much, live\n\n\
@@ -119,6 +121,9 @@ enum Command<H: Here> {
     Ca(ca::CaCommand),
     Login(login::LoginArgs),
     Logout(login::LogoutArgs),
+    Attach(attach::AttachArgs),
+    Detach(attach::DetachArgs),
+    Attached(attach::AttachedArgs),
     Space(space::SpaceArgs),
     Status(status::StatusArgs),
     Top(top::TopArgs),
@@ -194,6 +199,9 @@ fn run<H: Here>() -> Result<ExitCode, CliError> {
         Command::Ca(command) => command.run(),
         Command::Login(arguments) => arguments.run(),
         Command::Logout(arguments) => arguments.run(),
+        Command::Attach(arguments) => arguments.run(),
+        Command::Detach(arguments) => arguments.run(),
+        Command::Attached(arguments) => arguments.run(),
         Command::Space(arguments) => arguments.run(),
         Command::Status(arguments) => arguments.run(),
         Command::Top(arguments) => arguments.run(),

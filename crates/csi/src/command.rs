@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use azekura_attach::Way;
 use clap::{Args, Subcommand};
 
 use crate::cluster::Cluster;
 use crate::controller::Controller;
 use crate::error::CsiError;
-use crate::node::devices::Way;
 use crate::node::{Node, NodeSetup};
 use crate::serve::{Offered, serve};
 

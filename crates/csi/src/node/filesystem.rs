@@ -5,9 +5,10 @@ use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use azekura_attach::programs::said;
 use tonic::Status;
 
-use super::programs::{output, run, said};
+use super::machine::{output, run};
 use crate::Outcome;
 use crate::capability::Filesystem;
 
@@ -151,7 +152,7 @@ fn check(device: &Path, filesystem: Filesystem) -> Outcome<()> {
         Err(Status::internal(reason))
     };
     fsck(&["-p"])?;
-    let bytes = super::devices::size(device)?;
+    let bytes = super::machine::size(device)?;
     if ext4_bytes(device)?.saturating_add(GROW_FROM_BYTES) > bytes {
         return Ok(());
     }

@@ -2,6 +2,7 @@
 
 use tonic::Status;
 
+use super::machine::status;
 use super::{Node, filesystem, path};
 use crate::proto::{NodeExpandVolumeRequest, NodeExpandVolumeResponse};
 use crate::sizes::signed;
@@ -18,7 +19,7 @@ impl Node {
         let at = path("volume_path", &request.volume_path)?;
         let (_, mount) = self.mounted(name, &at)?;
         let volume = self.cluster.known_volume(name)?;
-        let device = self.devices.grow(&self.wanted(&volume, mount.is_read_only())?)?;
+        let device = self.devices.grow(&self.wanted(&volume, mount.is_read_only())?).map_err(status)?;
         if !mount.shows_device() && !mount.is_read_only() {
             filesystem::grow(&device, &mount.filesystem, &at)?;
         }

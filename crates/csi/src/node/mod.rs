@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use azekura_api::endpoint::NodeList;
 use azekura_api::{NoQuery, NodeView, VolumeView};
+use azekura_attach::{Devices, Mount, Wanted, Way};
 use tonic::Status;
 
 use crate::Outcome;
@@ -22,16 +23,14 @@ use crate::proto::{
     NodeServiceCapability, Topology,
 };
 
-pub(crate) mod devices;
 mod filesystem;
 mod grow;
-mod mounts;
-mod programs;
+mod machine;
 mod publish;
 mod stage;
 mod statistics;
 
-use devices::{Devices, Wanted, Way};
+use machine::status;
 
 /// What begins the names of the labels that Kubernetes gives its nodes.
 const TOPOLOGY: &str = "topology.azekura.io";
@@ -66,7 +65,7 @@ fn path(what: &str, given: &str) -> Outcome<PathBuf> {
     if given.is_empty() {
         return Err(Status::invalid_argument(format!("the request names no {what}")));
     }
-    mounts::real(given)
+    machine::real(given)
 }
 
 impl Node {
@@ -124,14 +123,15 @@ impl Node {
     /// The device of a volume that has to be staged.
     fn staged(&self, volume: &str) -> Outcome<PathBuf> {
         self.devices
-            .find(volume)?
+            .find(volume)
+            .map_err(status)?
             .ok_or_else(|| Status::not_found(format!("volume '{volume}' is not staged on this node")))
     }
 
     /// The device of a volume, and what is mounted of it at a path.
-    fn mounted(&self, volume: &str, at: &Path) -> Outcome<(PathBuf, mounts::Mount)> {
+    fn mounted(&self, volume: &str, at: &Path) -> Outcome<(PathBuf, Mount)> {
         let device = self.staged(volume)?;
-        let mounts = mounts::Mounts::now()?;
+        let mounts = machine::mounts()?;
         let mount = mounts.at(at).filter(|mount| mount.is_of(&device)).cloned();
         let mount =
             mount.ok_or_else(|| Status::not_found(format!("volume '{volume}' is not mounted at {}", at.display())))?;

@@ -4,10 +4,10 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use azekura_attach::Mount;
 use tonic::Status;
 
-use super::mounts::{Mount, Mounts, unmount_all};
-use super::programs::run;
+use super::machine::{mounts, run, status, unmount_all};
 use super::{Node, path};
 use crate::capability::{Access, Use};
 use crate::proto::{
@@ -47,8 +47,8 @@ impl Node {
         let _alone = self.locks.take([name])?;
         let unstaged =
             || Status::failed_precondition(format!("volume '{name}' is not staged on this node: stage it first"));
-        let device = self.devices.find(name)?.ok_or_else(unstaged)?;
-        let mounts = Mounts::now()?;
+        let device = self.devices.find(name).map_err(status)?.ok_or_else(unstaged)?;
+        let mounts = mounts()?;
         let source = match &wanted.access {
             Access::Block => device.clone(),
             Access::Mount(..) => {

@@ -7,9 +7,8 @@ use std::path::Path;
 use tonic::Status;
 
 use super::filesystem::{self, Formatting};
-use super::mounts::{Mounts, unmount_all};
-use super::programs::run;
-use super::{Node, devices, path};
+use super::machine::{mounts, run, status, unmount_all};
+use super::{Node, path};
 use crate::capability::{Access, Filesystem, Use};
 use crate::proto::{
     NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnstageVolumeRequest, NodeUnstageVolumeResponse,
@@ -50,10 +49,10 @@ impl Node {
             Status::failed_precondition(reason)
         })?;
         let read_only = wanted.is_read_only();
-        let device = self.devices.attach(&self.wanted(&volume, read_only)?)?;
+        let device = self.devices.attach(&self.wanted(&volume, read_only)?).map_err(status)?.device;
         if let Access::Mount(filesystem, flags) = &wanted.access {
             let formatting = Formatting {
-                note: &note(&devices::folder(&self.state, name))?,
+                note: &note(&azekura_attach::folder(&self.state, name))?,
                 what: format!("{} {}", volume.uuid, mine.generation),
             };
             let options = options(*filesystem, flags, read_only);
@@ -67,15 +66,15 @@ impl Node {
         let staging = path("staging_target_path", &request.staging_target_path)?;
         let _alone = self.locks.take([name])?;
         unmount_all(&staging)?;
-        if let Some(device) = self.devices.find(name)?
-            && let Some(mount) = Mounts::now()?.of(&device).next()
+        if let Some(device) = self.devices.find(name).map_err(status)?
+            && let Some(mount) = mounts()?.of(&device).next()
         {
             return Err(Status::failed_precondition(format!(
                 "volume '{name}' is still mounted at {}: unpublish it there first",
                 mount.point.display()
             )));
         }
-        self.devices.detach(name)?;
+        self.devices.detach(name).map_err(status)?;
         Ok(NodeUnstageVolumeResponse {})
     }
 }
@@ -89,7 +88,7 @@ fn mount(
     formatting: &Formatting<'_>,
 ) -> Outcome<()> {
     let at = staging.display();
-    if let Some(there) = Mounts::now()?.at(staging) {
+    if let Some(there) = mounts()?.at(staging) {
         if !there.is_of(device) {
             return Err(Status::internal(format!("something else is mounted at {at}: unmount it")));
         }

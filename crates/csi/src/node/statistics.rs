@@ -2,7 +2,8 @@
 
 use tonic::Status;
 
-use super::{Node, devices, path};
+use super::machine::{size, status};
+use super::{Node, path};
 use crate::proto::volume_usage::Unit;
 use crate::proto::{
     NodeGetStorageHealthRequest, NodeGetStorageHealthResponse, NodeGetVolumeHealthRequest, NodeGetVolumeHealthResponse,
@@ -25,7 +26,7 @@ impl Node {
         let at = path("volume_path", &request.volume_path).map_err(absent)?;
         let (device, mount) = self.mounted(name, &at)?;
         if mount.shows_device() {
-            let total = signed(devices::size(&device)?);
+            let total = signed(size(&device)?);
             let usage = VolumeUsage { total, unit: Unit::Bytes.into(), ..VolumeUsage::default() };
             return Ok(NodeGetVolumeStatsResponse { usage: vec![usage] });
         }
@@ -57,7 +58,7 @@ impl Node {
         let found = self.cluster.known_volume(name)?;
         let class = health::classes(&self.cluster)?.get(&found.class).copied();
         let mut told = health::of(&found, class);
-        match self.devices.is_sound(name)? {
+        match self.devices.is_sound(name).map_err(status)? {
             None => return Err(Status::not_found(format!("volume '{name}' is not staged on this node"))),
             Some(true) => {}
             Some(false) => {

@@ -3,15 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tonic::Status;
 
-use super::super::programs::run;
-use crate::Outcome;
+use crate::programs::run;
+use crate::{AttachError, Outcome};
 
 /// The loop device of a file.
-pub(super) fn find(file: &Path) -> Outcome<Option<PathBuf>> {
+pub(crate) fn find(file: &Path) -> Outcome<Option<PathBuf>> {
     let entries = fs::read_dir("/sys/block");
-    let entries = entries.map_err(|error| Status::internal(format!("can't list /sys/block: {error}")))?;
+    let entries = entries.map_err(|error| AttachError::internal(format!("can't list /sys/block: {error}")))?;
     for entry in entries.flatten() {
         let Ok(behind) = fs::read_to_string(entry.path().join("loop/backing_file")) else { continue };
         if Path::new(behind.trim_end_matches('\n')) == file {
@@ -22,7 +21,7 @@ pub(super) fn find(file: &Path) -> Outcome<Option<PathBuf>> {
 }
 
 /// Makes a loop device of a file. Its sectors are whole blocks, as the volume's are. `direct`: past the kernel's cache.
-pub(super) fn make(file: &Path, read_only: bool, direct: bool) -> Outcome<PathBuf> {
+pub(crate) fn make(file: &Path, read_only: bool, direct: bool) -> Outcome<PathBuf> {
     let direct = if direct { "--direct-io=on" } else { "--direct-io=off" };
     let mut arguments = vec!["--find", "--show", "--sector-size=4096", direct];
     if read_only {
@@ -34,11 +33,11 @@ pub(super) fn make(file: &Path, read_only: bool, direct: bool) -> Outcome<PathBu
 }
 
 /// Lets the device take its file's size anew.
-pub(super) fn refresh(device: &Path) -> Outcome<()> {
+pub(crate) fn refresh(device: &Path) -> Outcome<()> {
     run("telling the loop device its new size", "losetup", ["--set-capacity".as_ref(), device.as_os_str()]).map(|_| ())
 }
 
 /// Takes the device from its file.
-pub(super) fn remove(device: &Path) -> Outcome<()> {
+pub(crate) fn remove(device: &Path) -> Outcome<()> {
     run("giving the loop device back", "losetup", ["--detach".as_ref(), device.as_os_str()]).map(|_| ())
 }

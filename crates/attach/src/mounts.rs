@@ -2,27 +2,31 @@
 
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use tonic::Status;
 
-use super::programs::run;
-use crate::Outcome;
+use crate::programs::run;
+use crate::{AttachError, Outcome};
 
 /// A line of /proc/self/mountinfo (proc(5)).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mount {
+pub struct Mount {
+    /// The device's number, as major:minor; of btrfs, one of its own.
+    number: String,
     /// What of the file system is seen there.
     root: String,
-    pub(super) point: PathBuf,
+    /// Where it is seen.
+    pub point: PathBuf,
     read_only: bool,
-    pub(super) filesystem: String,
+    /// The kind of the file system.
+    pub filesystem: String,
     source: String,
 }
 
 /// What is mounted.
 #[derive(Clone, Debug)]
-pub(super) struct Mounts(Vec<Mount>);
+pub struct Mounts(Vec<Mount>);
 
 /// Spaces and the like stand there as three octal digits.
 fn plain(text: &str) -> String {
@@ -40,10 +44,11 @@ fn plain(text: &str) -> String {
 impl Mount {
     fn read(line: &str) -> Option<Mount> {
         let (before, after) = line.split_once(" - ")?;
-        let mut before = before.split(' ').skip(3);
-        let (root, point, options) = (before.next()?, before.next()?, before.next()?);
+        let mut before = before.split(' ').skip(2);
+        let (number, root, point, options) = (before.next()?, before.next()?, before.next()?, before.next()?);
         let mut after = after.split(' ');
         Some(Mount {
+            number: number.to_owned(),
             root: plain(root),
             point: plain(point).into(),
             read_only: options.split(',').any(|option| option == "ro"),
@@ -53,28 +58,44 @@ impl Mount {
     }
 
     /// Whether it shows this device: its file system, or the device's own node.
-    pub(super) fn is_of(&self, device: &Path) -> bool {
+    #[must_use]
+    pub fn is_of(&self, device: &Path) -> bool {
         let node = device.file_name().and_then(|name| name.to_str());
         let is_node = self.shows_device() && node.is_some() && self.root.strip_prefix('/') == node;
-        is_node || Path::new(&self.source) == device
+        // Whoever has mounted it may have named it by a link.
+        let is_source = || Path::new(&self.source) == device || fs::canonicalize(&self.source).is_ok_and(|to| to == device);
+        is_node || self.is_number_of(device) || is_source()
+    }
+
+    /// Whether its file system is on the device of this number.
+    fn is_number_of(&self, device: &Path) -> bool {
+        let number = fs::metadata(device).ok().filter(|found| found.file_type().is_block_device()).map(|found| found.rdev());
+        number.is_some_and(|number| {
+            self.number == format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number))
+        })
     }
 
     /// Whether it shows a device itself, and no file system on one.
-    pub(super) fn shows_device(&self) -> bool {
+    #[must_use]
+    pub fn shows_device(&self) -> bool {
         ["devtmpfs", "tmpfs"].contains(&self.filesystem.as_str())
     }
 
     /// Whether nothing can be written through it.
-    pub(super) fn is_read_only(&self) -> bool {
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
         self.read_only
     }
 }
 
 impl Mounts {
     /// What is mounted now.
-    pub(super) fn now() -> Outcome<Mounts> {
+    ///
+    /// # Errors
+    /// When the kernel's list can't be read.
+    pub fn now() -> Outcome<Mounts> {
         let text = fs::read_to_string("/proc/self/mountinfo");
-        let text = text.map_err(|error| Status::internal(format!("can't read /proc/self/mountinfo: {error}")))?;
+        let text = text.map_err(|error| AttachError::internal(format!("can't read /proc/self/mountinfo: {error}")))?;
         Ok(Mounts::read(&text))
     }
 
@@ -83,35 +104,42 @@ impl Mounts {
     }
 
     /// What is on top at a path.
-    pub(super) fn at(&self, path: &Path) -> Option<&Mount> {
+    #[must_use]
+    pub fn at(&self, path: &Path) -> Option<&Mount> {
         self.0.iter().rev().find(|mount| mount.point == path)
     }
 
     /// All that shows a device.
-    pub(super) fn of<'a>(&'a self, device: &'a Path) -> impl Iterator<Item = &'a Mount> {
+    pub fn of<'a>(&'a self, device: &'a Path) -> impl Iterator<Item = &'a Mount> {
         self.0.iter().filter(move |mount| mount.is_of(device))
     }
 }
 
 /// A path as the kernel's list has it: the folder that it is in without symbolic links. What is mounted at its end is
 /// not asked: it may not answer.
-pub(super) fn real(path: &str) -> Outcome<PathBuf> {
+///
+/// # Errors
+/// When the path does not begin with `/`, or its folder can't be looked into.
+pub fn real(path: &str) -> Outcome<PathBuf> {
     let path = Path::new(path);
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(Status::invalid_argument(format!("'{}' is no path of a mount", path.display())));
+        return Err(AttachError::invalid(format!("'{}' is no path of a mount", path.display())));
     };
     if !path.is_absolute() {
-        return Err(Status::invalid_argument(format!("'{}' is no whole path: it must begin with /", path.display())));
+        return Err(AttachError::invalid(format!("'{}' is no whole path: it must begin with /", path.display())));
     }
     match fs::canonicalize(folder) {
         Ok(folder) => Ok(folder.join(name)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(path.to_owned()),
-        Err(error) => Err(Status::internal(format!("can't look into {}: {error}", folder.display()))),
+        Err(error) => Err(AttachError::internal(format!("can't look into {}: {error}", folder.display()))),
     }
 }
 
 /// Takes away all that is mounted at a path.
-pub(super) fn unmount_all(path: &Path) -> Outcome<()> {
+///
+/// # Errors
+/// When somebody uses it.
+pub fn unmount_all(path: &Path) -> Outcome<()> {
     while Mounts::now()?.at(path).is_some() {
         run(&format!("unmounting {}", path.display()), "umount", [path])?;
     }
@@ -153,6 +181,6 @@ mod tests {
         std::os::unix::fs::symlink(inner.join("a"), inner.join("b")).unwrap();
         assert_eq!(real(inner.join("b/x").to_str().unwrap()).unwrap(), inner.join("a/x"));
         assert_eq!(real("/not/there").unwrap(), Path::new("/not/there"));
-        assert_eq!(real("some/path").unwrap_err().code(), tonic::Code::InvalidArgument);
+        assert_eq!(real("some/path").unwrap_err().kind, crate::Kind::Invalid);
     }
 }

@@ -16,13 +16,12 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use tonic::Status;
 
-use super::super::mounts::{Mounts, unmount_all};
-use super::super::programs::{is_there, run};
+use crate::mounts::{Mounts, unmount_all};
+use crate::programs::{is_there, run};
 use super::qmp::Qmp;
 use super::{Attach, Wanted, Way, loops, size, wait};
-use crate::Outcome;
+use crate::{AttachError, Outcome};
 
 const DAEMON: &str = "qemu-storage-daemon";
 const NBDFUSE: &str = "nbdfuse";
@@ -35,7 +34,7 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// The way.
 #[derive(Debug)]
-pub(super) struct Fuse {
+pub(crate) struct Fuse {
     state: PathBuf,
 }
 
@@ -45,8 +44,9 @@ struct Place {
     folder: PathBuf,
 }
 
-/// A volume's folder: sockets have short names, and volumes may have long ones.
-pub(in crate::node) fn folder(state: &Path, volume: &str) -> PathBuf {
+/// A volume's folder below the state folder: sockets have short names, and volumes may have long ones.
+#[must_use]
+pub fn folder(state: &Path, volume: &str) -> PathBuf {
     state.join(&blake3::hash(volume.as_bytes()).to_hex()[..16])
 }
 
@@ -87,9 +87,10 @@ impl Place {
         }
     }
 
-    fn make(&self) -> Outcome<()> {
-        let failed = |error| Status::internal(format!("can't make {}: {error}", self.folder.display()));
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).map_err(failed)
+    fn make(&self, volume: &str) -> Outcome<()> {
+        let failed = |error| AttachError::internal(format!("can't make {}: {error}", self.folder.display()));
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).map_err(failed)?;
+        fs::write(self.file("volume"), volume).map_err(failed)
     }
 
     /// The program of this folder, if it runs: the number may be another's by now.
@@ -110,14 +111,14 @@ impl Place {
         }
         let ended = wait(PATIENCE, || Ok(self.process().is_none().then_some(())))?;
         if ended.is_none() {
-            return Err(Status::deadline_exceeded(format!(
+            return Err(AttachError::late(format!(
                 "the program that serves {} has not ended within {} s: does the cluster answer?",
                 self.folder.display(),
                 PATIENCE.as_secs()
             )));
         }
         unmount_all(&self.disk())?;
-        for name in ["disk", "qmp", "pid", "log", "formatting"] {
+        for name in ["disk", "qmp", "pid", "log", "formatting", "volume"] {
             remove(fs::remove_file(self.file(name)), &self.file(name))?;
         }
         remove(fs::remove_dir(self.files()), &self.files())?;
@@ -128,7 +129,7 @@ impl Place {
 fn remove(outcome: std::io::Result<()>, path: &Path) -> Outcome<()> {
     match outcome {
         Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(Status::internal(format!("can't remove {}: {error}", path.display())))
+            Err(AttachError::internal(format!("can't remove {}: {error}", path.display())))
         }
         _ => Ok(()),
     }
@@ -140,7 +141,7 @@ fn block_node(name: &str, wanted: &Wanted) -> Outcome<Value> {
     let server = match address.strip_prefix("unix:") {
         Some(path) => json!({ "type": "unix", "path": path }),
         None => {
-            let bad = || Status::internal(format!("'{address}' is no address of NBD: HOST:PORT"));
+            let bad = || AttachError::internal(format!("'{address}' is no address of NBD: HOST:PORT"));
             let (host, port) = address.rsplit_once(':').ok_or_else(bad)?;
             json!({ "type": "inet", "host": host.trim_matches(['[', ']']), "port": port })
         }
@@ -157,7 +158,7 @@ fn disk_node(below: &str, wanted: &Wanted) -> Value {
 }
 
 impl Fuse {
-    pub(super) fn new(state: PathBuf) -> Fuse {
+    pub(crate) fn new(state: PathBuf) -> Fuse {
         Fuse { state }
     }
 
@@ -166,7 +167,7 @@ impl Fuse {
     }
 
     fn serve(place: &Place, wanted: &Wanted) -> Outcome<PathBuf> {
-        place.make()?;
+        place.make(&wanted.volume)?;
         if is_there(DAEMON) && !wanted.shared {
             Fuse::serve_with_daemon(place, wanted)
         } else {
@@ -178,9 +179,9 @@ impl Fuse {
         let (disk, socket) = (place.disk(), place.file("qmp"));
         if socket.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
             let reason = format!("{} is too long for a socket: give a shorter --state", socket.display());
-            return Err(Status::failed_precondition(reason));
+            return Err(AttachError::precondition(reason));
         }
-        fs::write(&disk, b"").map_err(|error| Status::internal(format!("can't make {}: {error}", disk.display())))?;
+        fs::write(&disk, b"").map_err(|error| AttachError::internal(format!("can't make {}: {error}", disk.display())))?;
         let export = json!({
             "type": "fuse", "id": "export", "node-name": "disk", "mountpoint": disk, "writable": !wanted.read_only,
         });
@@ -206,7 +207,7 @@ impl Fuse {
 
     fn serve_with_nbdfuse(place: &Place, wanted: &Wanted) -> Outcome<PathBuf> {
         let (files, pid) = (place.files(), place.file("pid"));
-        let failed = |error| Status::internal(format!("can't make {}: {error}", files.display()));
+        let failed = |error| AttachError::internal(format!("can't make {}: {error}", files.display()));
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&files).map_err(failed)?;
         let address = wanted.address_or_refusal("nbd", "--nbd")?;
         let uri = match address.strip_prefix("unix:") {
@@ -228,7 +229,7 @@ impl Fuse {
         run(&format!("opening volume '{}'", wanted.volume), "sh", words.into_iter().chain(command))?;
         match wait(PATIENCE, || Ok(place.process().filter(|_| file.exists())))? {
             Some(_) => Ok(file),
-            None => Err(Status::unavailable(format!(
+            None => Err(AttachError::unavailable(format!(
                 "nbdfuse has not opened volume '{}' within {} s: {}",
                 wanted.volume,
                 PATIENCE.as_secs(),
@@ -246,21 +247,33 @@ impl Attach for Fuse {
     fn fits(&self, wanted: &Wanted) -> Outcome<()> {
         wanted.address_or_refusal("nbd", "--nbd")?;
         if !Path::new("/dev/fuse").exists() || !Path::new("/dev/loop-control").exists() {
-            return Err(Status::failed_precondition("there is no /dev/fuse or no /dev/loop-control"));
+            return Err(AttachError::precondition("there is no /dev/fuse or no /dev/loop-control"));
         }
         if wanted.shared && !is_there(NBDFUSE) {
-            return Err(Status::failed_precondition(format!(
+            return Err(AttachError::precondition(format!(
                 "volumes that nodes share need {NBDFUSE}, which is not installed"
             )));
         }
         if !is_there(DAEMON) && !is_there(NBDFUSE) {
-            return Err(Status::failed_precondition(format!("neither {DAEMON} nor {NBDFUSE} is installed")));
+            return Err(AttachError::precondition(format!("neither {DAEMON} nor {NBDFUSE} is installed")));
         }
         Ok(())
     }
 
     fn find(&self, volume: &str) -> Outcome<Option<PathBuf>> {
         self.place(volume).device()
+    }
+
+    fn list(&self) -> Outcome<Vec<(String, PathBuf)>> {
+        let Ok(entries) = fs::read_dir(&self.state) else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        for entry in entries.flatten() {
+            let Ok(volume) = fs::read_to_string(entry.path().join("volume")) else { continue };
+            if let Some(device) = self.find(&volume)? {
+                found.push((volume, device));
+            }
+        }
+        Ok(found)
     }
 
     fn attach(&self, wanted: &Wanted) -> Outcome<PathBuf> {
@@ -271,9 +284,9 @@ impl Attach for Fuse {
         }
         if let Some(device) = &device {
             if let Some(mount) = Mounts::now()?.of(device).next() {
-                return Err(Status::internal(format!(
-                    "the program behind {} of volume '{}' has ended, and {} is still mounted: unpublish and unstage the \
-                     volume, then stage it again",
+                return Err(AttachError::internal(format!(
+                    "the program behind {} of volume '{}' has ended, and {} is still mounted: unmount it and detach the \
+                     volume (on Kubernetes: end the pod), then attach it again",
                     device.display(),
                     wanted.volume,
                     mount.point.display()
@@ -300,9 +313,9 @@ impl Attach for Fuse {
     fn grow(&self, wanted: &Wanted, device: &Path) -> Outcome<()> {
         let place = self.place(&wanted.volume);
         if !place.file("qmp").exists() {
-            return Err(Status::failed_precondition(format!(
-                "volume '{}' is served by nbdfuse, which keeps the size that the volume had: restart the pod, or install \
-                 {DAEMON}, by which volumes of one node grow while they are used",
+            return Err(AttachError::precondition(format!(
+                "volume '{}' is served by nbdfuse, which keeps the size that the volume had: attach it anew (on Kubernetes: \
+                 restart the pod), or install {DAEMON}, by which volumes of one node grow while they are used",
                 wanted.volume
             )));
         }
@@ -332,7 +345,7 @@ impl Attach for Fuse {
             Ok((size(device)? >= wanted.size_bytes).then_some(()))
         })?;
         grown.ok_or_else(|| {
-            Status::internal(format!("{} has not grown to {} bytes", device.display(), wanted.size_bytes))
+            AttachError::internal(format!("{} has not grown to {} bytes", device.display(), wanted.size_bytes))
         })
     }
 
@@ -342,7 +355,7 @@ impl Attach for Fuse {
             loops::remove(&device)?;
             // The kernel waits for whoever has it open.
             if wait(PATIENCE, || Ok(place.device()?.is_none().then_some(())))?.is_none() {
-                return Err(Status::failed_precondition(format!("somebody has {} open", device.display())));
+                return Err(AttachError::precondition(format!("somebody has {} open", device.display())));
             }
         }
         if fs::exists(&place.folder).unwrap_or(true) { place.clear() } else { Ok(()) }

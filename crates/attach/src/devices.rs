@@ -1,14 +1,14 @@
-//! Ways to a block device for a volume that is attached to this machine's Azekura node.
+//! Ways to a block device for a volume.
 
 use std::fs;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use azekura_api::EndpointView;
-use tonic::Status;
 
-use crate::Outcome;
+use crate::{AttachError, Outcome};
 
 mod fuse;
 mod loops;
@@ -16,11 +16,11 @@ mod nbd;
 mod nvme;
 mod qmp;
 
-pub(super) use fuse::folder;
+pub use fuse::folder;
 
 /// How the machine gets a block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Way {
+pub enum Way {
     /// The first of the others that works here.
     Auto,
     /// The kernel's NVMe/TCP.
@@ -31,19 +31,61 @@ pub(crate) enum Way {
     Fuse,
 }
 
+impl std::fmt::Display for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Way::Auto => "auto",
+            Way::Nvme => "nvme",
+            Way::Nbd => "nbd",
+            Way::Fuse => "fuse",
+        })
+    }
+}
+
 /// What is wanted of a way.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub struct Wanted {
     /// The volume's name.
-    pub(crate) volume: String,
-    /// Where this machine's node serves clients.
-    pub(crate) endpoints: Vec<EndpointView>,
+    pub volume: String,
+    /// Where the node that this machine uses serves clients.
+    pub endpoints: Vec<EndpointView>,
     /// The volume's size.
-    pub(crate) size_bytes: u64,
+    pub size_bytes: u64,
     /// Nothing is to be written.
-    pub(crate) read_only: bool,
+    pub read_only: bool,
     /// Others may write at the same time: nothing that was read before is to be shown again.
-    pub(crate) shared: bool,
+    pub shared: bool,
+}
+
+/// A volume that is a device of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attached {
+    /// The device.
+    pub device: PathBuf,
+    /// How it has come.
+    pub way: Way,
+    /// The ways that would have been better and are not here, if it was made now.
+    pub passed_over: Vec<PassedOver>,
+}
+
+/// A way that a machine does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassedOver {
+    /// Which.
+    pub way: Way,
+    /// What is missing.
+    pub why: String,
+}
+
+/// A device of this machine that is a volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The volume's name.
+    pub volume: String,
+    /// The device.
+    pub device: PathBuf,
+    /// How it has come.
+    pub way: Way,
 }
 
 impl Wanted {
@@ -60,19 +102,21 @@ impl Wanted {
 
     fn address_or_refusal(&self, protocol: &str, option: &str) -> Outcome<&str> {
         self.address(protocol).ok_or_else(|| {
-            Status::failed_precondition(format!("this machine's node serves no {protocol}: start it with {option}"))
+            AttachError::precondition(format!("the node serves no {protocol} here: start it with {option}"))
         })
     }
 }
 
 /// A way to a device. What it has done is found in the kernel and in files; each function may be repeated.
-pub(super) trait Attach: std::fmt::Debug + Send + Sync {
+pub(crate) trait Attach: std::fmt::Debug + Send + Sync {
     /// Which it is.
     fn way(&self) -> Way;
     /// Whether this machine and its node have it; else what is missing.
     fn fits(&self, wanted: &Wanted) -> Outcome<()>;
     /// The volume's device, if there is one of this way.
     fn find(&self, volume: &str) -> Outcome<Option<PathBuf>>;
+    /// All volumes that have a device of this way, with the device.
+    fn list(&self) -> Outcome<Vec<(String, PathBuf)>>;
     /// The volume's device, which is made if it is not there.
     fn attach(&self, wanted: &Wanted) -> Outcome<PathBuf>;
     /// Whether the volume's device can answer: nothing that it needs on this machine has ended.
@@ -87,14 +131,16 @@ pub(super) trait Attach: std::fmt::Debug + Send + Sync {
 
 /// All ways of this machine. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Devices {
+pub struct Devices {
     ways: Vec<Arc<dyn Attach>>,
     way: Way,
 }
 
 impl Devices {
-    /// New devices come by `way`; those that are there are found whatever way they came.
-    pub(super) fn new(way: Way, state: &Path) -> Devices {
+    /// New devices come by `way`; those that are there are found whatever way they came. `state` is a folder that is
+    /// empty after a restart of the machine.
+    #[must_use]
+    pub fn new(way: Way, state: &Path) -> Devices {
         let ways: Vec<Arc<dyn Attach>> = vec![
             Arc::new(nvme::Nvme::new("/sys".into())),
             Arc::new(nbd::Nbd::new("/sys".into(), "/proc".into())),
@@ -113,37 +159,64 @@ impl Devices {
     }
 
     /// The volume's device, if there is one.
-    pub(super) fn find(&self, volume: &str) -> Outcome<Option<PathBuf>> {
+    ///
+    /// # Errors
+    /// When the kernel's lists can't be read.
+    pub fn find(&self, volume: &str) -> Outcome<Option<PathBuf>> {
         Ok(self.found(volume)?.map(|(_, device)| device))
     }
 
+    /// All devices that are volumes, by the volumes' names.
+    ///
+    /// # Errors
+    /// When the kernel's lists can't be read.
+    pub fn list(&self) -> Outcome<Vec<Found>> {
+        let mut all = Vec::new();
+        for each in &self.ways {
+            let way = each.way();
+            all.extend(each.list()?.into_iter().map(|(volume, device)| Found { volume, device, way }));
+        }
+        all.sort_by(|a, b| (&a.volume, &a.device).cmp(&(&b.volume, &b.device)));
+        Ok(all)
+    }
+
     /// Whether the volume's device, if there is one, can answer.
-    pub(super) fn is_sound(&self, volume: &str) -> Outcome<Option<bool>> {
+    ///
+    /// # Errors
+    /// When the kernel's lists can't be read.
+    pub fn is_sound(&self, volume: &str) -> Outcome<Option<bool>> {
         self.found(volume)?.map(|(way, _)| way.is_sound(volume)).transpose()
     }
 
     /// The volume's device, which is made if it is not there.
-    pub(super) fn attach(&self, wanted: &Wanted) -> Outcome<PathBuf> {
+    ///
+    /// # Errors
+    /// When no way is here, with what each of them lacks; when the one that is here fails.
+    pub fn attach(&self, wanted: &Wanted) -> Outcome<Attached> {
         if let Some((way, _)) = self.found(&wanted.volume)? {
-            return way.attach(wanted);
+            return Ok(Attached { device: way.attach(wanted)?, way: way.way(), passed_over: Vec::new() });
         }
-        let mut missing = Vec::new();
+        let mut passed_over = Vec::new();
         for way in self.ways.iter().filter(|way| self.way == Way::Auto || self.way == way.way()) {
             match way.fits(wanted) {
                 Ok(()) => {
-                    let device = way.attach(wanted)?;
-                    tracing::info!("volume {} is {} by {:?}", wanted.volume, device.display(), way.way());
-                    return Ok(device);
+                    let (device, way) = (way.attach(wanted)?, way.way());
+                    tracing::info!("volume {} is {} by {way}", wanted.volume, device.display());
+                    return Ok(Attached { device, way, passed_over });
                 }
-                Err(status) => missing.push(format!("{:?}: {}", way.way(), status.message())),
+                Err(error) => passed_over.push(PassedOver { way: way.way(), why: error.message }),
             }
         }
-        Err(Status::failed_precondition(format!("no way to a block device on this machine: {}", missing.join("; "))))
+        let told: Vec<String> = passed_over.iter().map(|PassedOver { way, why }| format!("{way}: {why}")).collect();
+        Err(AttachError::precondition(format!("no way to a block device on this machine: {}", told.join("; "))))
     }
 
     /// Makes the device as large as the volume.
-    pub(super) fn grow(&self, wanted: &Wanted) -> Outcome<PathBuf> {
-        let absent = || Status::not_found(format!("volume '{}' is not staged on this node", wanted.volume));
+    ///
+    /// # Errors
+    /// When the volume has no device here, or its way can't.
+    pub fn grow(&self, wanted: &Wanted) -> Outcome<PathBuf> {
+        let absent = || AttachError::not_found(format!("volume '{}' is not attached here", wanted.volume));
         let (way, device) = self.found(&wanted.volume)?.ok_or_else(absent)?;
         if size(&device)? < wanted.size_bytes {
             way.grow(wanted, &device)?;
@@ -151,18 +224,33 @@ impl Devices {
         Ok(device)
     }
 
-    /// Takes the volume's devices away, whatever way they came.
-    pub(super) fn detach(&self, volume: &str) -> Outcome<()> {
+    /// Takes the volume's devices away, whatever way they came. All that was written is in the volume then. Without one
+    /// it does nothing.
+    ///
+    /// # Errors
+    /// When somebody has the device open, or the cluster does not take what was written.
+    pub fn detach(&self, volume: &str) -> Outcome<()> {
         self.ways.iter().try_for_each(|way| way.detach(volume))
     }
 }
 
+/// Whether the kernel has the device for something: a mounted file system, swap, RAID, LVM. open(2), O_EXCL.
+#[must_use]
+pub fn is_claimed(device: &Path) -> bool {
+    let mut opening = fs::OpenOptions::new();
+    let opened = opening.read(true).custom_flags(rustix::fs::OFlags::EXCL.bits() as i32).open(device);
+    opened.is_err_and(|error| error.kind() == std::io::ErrorKind::ResourceBusy)
+}
+
 /// A device's size, bytes.
-pub(super) fn size(device: &Path) -> Outcome<u64> {
+///
+/// # Errors
+/// When there is no such device.
+pub fn size(device: &Path) -> Outcome<u64> {
     let name = device.file_name().unwrap_or_default();
     let path = Path::new("/sys/class/block").join(name).join("size");
     let sectors = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<u64>().ok());
-    let sectors = sectors.ok_or_else(|| Status::internal(format!("can't read {}", path.display())))?;
+    let sectors = sectors.ok_or_else(|| AttachError::internal(format!("can't read {}", path.display())))?;
     Ok(sectors.saturating_mul(512))
 }
 
@@ -197,6 +285,6 @@ mod tests {
         assert_eq!(wanted.address("nbd"), Some("unix:/x"));
         assert_eq!(wanted.address("nvme"), Some("10.0.0.1:4420"));
         let refusal = wanted.address_or_refusal("iscsi", "--iscsi").unwrap_err();
-        assert!(refusal.message().contains("--iscsi"), "{}", refusal.message());
+        assert!(refusal.message.contains("--iscsi"), "{refusal}");
     }
 }

@@ -6,26 +6,25 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tonic::Status;
 
-use crate::Outcome;
+use crate::{AttachError, Outcome};
 
 /// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A connection.
 #[derive(Debug)]
-pub(super) struct Qmp {
+pub(crate) struct Qmp {
     reader: BufReader<UnixStream>,
 }
 
-fn failed(error: &dyn std::fmt::Display) -> Status {
-    Status::internal(format!("qemu-storage-daemon does not answer: {error}"))
+fn failed(error: &dyn std::fmt::Display) -> AttachError {
+    AttachError::internal(format!("qemu-storage-daemon does not answer: {error}"))
 }
 
 impl Qmp {
     /// Connects, and gets past the greeting.
-    pub(super) fn connect(socket: &Path) -> Outcome<Qmp> {
+    pub(crate) fn connect(socket: &Path) -> Outcome<Qmp> {
         let stream = UnixStream::connect(socket).map_err(|error| failed(&error))?;
         let limited = stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
         limited.map_err(|error| failed(&error))?;
@@ -42,13 +41,13 @@ impl Qmp {
     }
 
     /// Does something, and answers what it returns.
-    pub(super) fn ask(&mut self, command: &str, arguments: &Value) -> Outcome<Value> {
+    pub(crate) fn ask(&mut self, command: &str, arguments: &Value) -> Outcome<Value> {
         let request = json!({ "execute": command, "arguments": arguments });
         self.reader.get_mut().write_all(format!("{request}\n").as_bytes()).map_err(|error| failed(&error))?;
         loop {
             let mut answer = self.line()?;
             if let Some(error) = answer.get("error") {
-                return Err(Status::internal(format!("qemu-storage-daemon refuses {command}: {error}")));
+                return Err(AttachError::internal(format!("qemu-storage-daemon refuses {command}: {error}")));
             }
             // Else an event, which nobody waits for.
             if let Some(returned) = answer.get_mut("return") {

@@ -4,23 +4,25 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tonic::Status;
 
-use super::super::programs::{is_there, run};
+use crate::programs::{is_there, run};
 use super::{Attach, Wanted, Way, size, wait};
-use crate::Outcome;
+use crate::{AttachError, Outcome};
 
 const CLI: &str = "nvme";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The way.
 #[derive(Debug)]
-pub(super) struct Nvme {
+pub(crate) struct Nvme {
     sys: PathBuf,
 }
 
+/// What the names of volumes' subsystems begin with.
+const PREFIX: &str = "nqn.2026-01.io.azekura:";
+
 fn subsystem(volume: &str) -> String {
-    format!("nqn.2026-01.io.azekura:{volume}")
+    format!("{PREFIX}{volume}")
 }
 
 /// A namespace, and no path of one (`nvme0c0n1`).
@@ -31,8 +33,28 @@ fn is_namespace(name: &str) -> bool {
 }
 
 impl Nvme {
-    pub(super) fn new(sys: PathBuf) -> Nvme {
+    pub(crate) fn new(sys: PathBuf) -> Nvme {
         Nvme { sys }
+    }
+
+    /// The volumes that are namespaces, each once. With the kernel's multipath the namespaces stand under the subsystem,
+    /// else under the controller.
+    fn namespaces(&self) -> Vec<(String, PathBuf)> {
+        let mut found: Vec<(String, PathBuf)> = Vec::new();
+        for kind in ["class/nvme-subsystem", "class/nvme"] {
+            let Ok(entries) = fs::read_dir(self.sys.join(kind)) else { continue };
+            for entry in entries.flatten() {
+                let name = fs::read_to_string(entry.path().join("subsysnqn")).unwrap_or_default();
+                let Some(volume) = name.trim().strip_prefix(PREFIX) else { continue };
+                let Ok(children) = fs::read_dir(entry.path()) else { continue };
+                let names = children.flatten().filter_map(|child| child.file_name().into_string().ok());
+                let device = names.into_iter().find(|name| is_namespace(name));
+                if let Some(device) = device.filter(|_| found.iter().all(|(known, _)| known != volume)) {
+                    found.push((volume.to_owned(), Path::new("/dev").join(device)));
+                }
+            }
+        }
+        found
     }
 }
 
@@ -44,31 +66,20 @@ impl Attach for Nvme {
     fn fits(&self, wanted: &Wanted) -> Outcome<()> {
         wanted.address_or_refusal("nvme", "--nvme")?;
         if !is_there(CLI) {
-            return Err(Status::failed_precondition("nvme-cli is not installed"));
+            return Err(AttachError::precondition("nvme-cli is not installed"));
         }
         if !self.sys.join("module/nvme_tcp").exists() && !Path::new("/dev/nvme-fabrics").exists() {
-            return Err(Status::failed_precondition("the kernel has no NVMe/TCP (modprobe nvme-tcp)"));
+            return Err(AttachError::precondition("the kernel has no NVMe/TCP (modprobe nvme-tcp)"));
         }
         Ok(())
     }
 
-    /// With the kernel's multipath the namespaces stand under the subsystem, else under the controller.
     fn find(&self, volume: &str) -> Outcome<Option<PathBuf>> {
-        for kind in ["class/nvme-subsystem", "class/nvme"] {
-            let Ok(entries) = fs::read_dir(self.sys.join(kind)) else { continue };
-            for entry in entries.flatten() {
-                let name = fs::read_to_string(entry.path().join("subsysnqn")).unwrap_or_default();
-                let Ok(children) = fs::read_dir(entry.path()) else { continue };
-                if name.trim() != subsystem(volume) {
-                    continue;
-                }
-                let names = children.flatten().filter_map(|child| child.file_name().into_string().ok());
-                if let Some(namespace) = names.into_iter().find(|name| is_namespace(name)) {
-                    return Ok(Some(Path::new("/dev").join(namespace)));
-                }
-            }
-        }
-        Ok(None)
+        Ok(self.namespaces().into_iter().find(|(found, _)| found == volume).map(|(_, device)| device))
+    }
+
+    fn list(&self) -> Outcome<Vec<(String, PathBuf)>> {
+        Ok(self.namespaces())
     }
 
     fn attach(&self, wanted: &Wanted) -> Outcome<PathBuf> {
@@ -76,7 +87,7 @@ impl Attach for Nvme {
             return Ok(device);
         }
         let address = wanted.address_or_refusal("nvme", "--nvme")?;
-        let bad = || Status::internal(format!("'{address}' is no address of NVMe/TCP: IP:PORT"));
+        let bad = || AttachError::internal(format!("'{address}' is no address of NVMe/TCP: IP:PORT"));
         let (host, port) = address.rsplit_once(':').ok_or_else(bad)?;
         let (host, name) = (host.trim_matches(['[', ']']), subsystem(&wanted.volume));
         // It connects again for as long as the volume is staged: a node may restart at any time.
@@ -86,7 +97,7 @@ impl Attach for Nvme {
             let found = self.find(&wanted.volume)?;
             Ok(found.filter(|device| device.exists() && size(device).is_ok_and(|bytes| bytes > 0)))
         })?;
-        let device = ready.ok_or_else(|| Status::unavailable(format!("no device of {name} comes up")))?;
+        let device = ready.ok_or_else(|| AttachError::unavailable(format!("no device of {name} comes up")))?;
         if wanted.read_only {
             run("making the device read-only", "blockdev", ["--setro".as_ref(), device.as_os_str()])?;
         }
@@ -97,7 +108,7 @@ impl Attach for Nvme {
         // The node tells the kernel by itself.
         let grown = wait(PATIENCE, || Ok((size(device)? >= wanted.size_bytes).then_some(())))?;
         grown.ok_or_else(|| {
-            Status::unavailable(format!("{} has not grown to {} bytes yet", device.display(), wanted.size_bytes))
+            AttachError::unavailable(format!("{} has not grown to {} bytes yet", device.display(), wanted.size_bytes))
         })
     }
 
@@ -107,7 +118,7 @@ impl Attach for Nvme {
         }
         run(&format!("closing volume '{volume}'"), CLI, ["disconnect", "-n", &subsystem(volume)])?;
         let gone = wait(PATIENCE, || Ok(self.find(volume)?.is_none().then_some(())))?;
-        gone.ok_or_else(|| Status::deadline_exceeded(format!("the devices of {} stay", subsystem(volume))))
+        gone.ok_or_else(|| AttachError::late(format!("the devices of {} stay", subsystem(volume))))
     }
 }
 
@@ -131,5 +142,8 @@ mod tests {
         assert_eq!(nvme.find("vol1").unwrap(), Some("/dev/nvme0n1".into()));
         assert_eq!(nvme.find("vol10").unwrap(), Some("/dev/nvme1n1".into()));
         assert_eq!(nvme.find("vol").unwrap(), None);
+        let mut all: Vec<String> = nvme.list().unwrap().into_iter().map(|(volume, _)| volume).collect();
+        all.sort();
+        assert_eq!(all, ["vol1", "vol10"]);
     }
 }

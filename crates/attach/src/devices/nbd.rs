@@ -4,30 +4,29 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tonic::Status;
 
-use super::super::programs::{is_there, run};
+use crate::programs::{is_there, run};
 use super::{Attach, Wanted, Way, size, wait};
-use crate::Outcome;
+use crate::{AttachError, Outcome};
 
 const CLIENT: &str = "nbd-client";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The way.
 #[derive(Debug)]
-pub(super) struct Nbd {
+pub(crate) struct Nbd {
     sys: PathBuf,
     proc: PathBuf,
 }
 
-/// Whether a program's command line connects this volume.
-fn connects(line: &[u8], volume: &str) -> bool {
-    let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
-    words.windows(2).any(|pair| pair == [b"-N".as_slice(), volume.as_bytes()])
+/// The volume that a program's command line connects.
+fn connected(line: &[u8]) -> Option<String> {
+    let mut words = line.split(|byte| *byte == 0).skip_while(|word| *word != b"-N");
+    words.nth(1).and_then(|volume| String::from_utf8(volume.to_vec()).ok())
 }
 
 impl Nbd {
-    pub(super) fn new(sys: PathBuf, proc: PathBuf) -> Nbd {
+    pub(crate) fn new(sys: PathBuf, proc: PathBuf) -> Nbd {
         Nbd { sys, proc }
     }
 
@@ -54,17 +53,21 @@ impl Attach for Nbd {
     fn fits(&self, wanted: &Wanted) -> Outcome<()> {
         wanted.address_or_refusal("nbd", "--nbd")?;
         if !is_there(CLIENT) {
-            return Err(Status::failed_precondition(format!("{CLIENT} is not installed")));
+            return Err(AttachError::precondition(format!("{CLIENT} is not installed")));
         }
         if self.devices().is_empty() {
-            return Err(Status::failed_precondition("the kernel has no NBD devices (modprobe nbd)"));
+            return Err(AttachError::precondition("the kernel has no NBD devices (modprobe nbd)"));
         }
         Ok(())
     }
 
     fn find(&self, volume: &str) -> Outcome<Option<PathBuf>> {
-        let mine = |(_, line): &(String, Option<Vec<u8>>)| line.as_ref().is_some_and(|line| connects(line, volume));
-        Ok(self.devices().into_iter().find(mine).map(|(name, _)| Path::new("/dev").join(name)))
+        Ok(self.list()?.into_iter().find(|(found, _)| found == volume).map(|(_, device)| device))
+    }
+
+    fn list(&self) -> Outcome<Vec<(String, PathBuf)>> {
+        let volume = |(name, line): (String, Option<Vec<u8>>)| Some((connected(&line?)?, Path::new("/dev").join(name)));
+        Ok(self.devices().into_iter().filter_map(volume).collect())
     }
 
     fn attach(&self, wanted: &Wanted) -> Outcome<PathBuf> {
@@ -77,13 +80,13 @@ impl Attach for Nbd {
             .into_iter()
             .find(|(name, line)| line.is_none() && !self.sys.join("block").join(name).join("pid").exists());
         let (free, _) = free.ok_or_else(|| {
-            Status::resource_exhausted("all NBD devices of the kernel are taken: modprobe nbd nbds_max=…")
+            AttachError::exhausted("all NBD devices of the kernel are taken: modprobe nbd nbds_max=…")
         })?;
         let device = Path::new("/dev").join(free);
         let mut arguments: Vec<String> = match address.strip_prefix("unix:") {
             Some(path) => vec!["-unix".into(), path.into()],
             None => {
-                let bad = || Status::internal(format!("'{address}' is no address of NBD: HOST:PORT"));
+                let bad = || AttachError::internal(format!("'{address}' is no address of NBD: HOST:PORT"));
                 let (host, port) = address.rsplit_once(':').ok_or_else(bad)?;
                 vec![host.trim_matches(['[', ']']).into(), port.into()]
             }
@@ -96,13 +99,13 @@ impl Attach for Nbd {
         }
         run(&format!("opening volume '{}'", wanted.volume), CLIENT, arguments)?;
         let ready = wait(PATIENCE, || Ok(self.find(&wanted.volume)?.filter(|found| size(found).is_ok_and(|n| n > 0))))?;
-        ready.ok_or_else(|| Status::unavailable(format!("{} does not come up", device.display())))
+        ready.ok_or_else(|| AttachError::unavailable(format!("{} does not come up", device.display())))
     }
 
     fn grow(&self, wanted: &Wanted, device: &Path) -> Outcome<()> {
-        Err(Status::failed_precondition(format!(
-            "{} keeps the size that volume '{}' had when it was staged: restart the pod, or let the node serve NVMe/TCP, by \
-             which volumes grow while they are used",
+        Err(AttachError::precondition(format!(
+            "{} keeps the size that volume '{}' had when it was attached: attach it anew (on Kubernetes: restart the pod), or \
+             let the node serve NVMe/TCP, by which volumes grow while they are used",
             device.display(),
             wanted.volume
         )))
@@ -112,7 +115,7 @@ impl Attach for Nbd {
         let Some(device) = self.find(volume)? else { return Ok(()) };
         run(&format!("closing volume '{volume}'"), CLIENT, ["-d".as_ref(), device.as_os_str()])?;
         let gone = wait(PATIENCE, || Ok(self.find(volume)?.is_none().then_some(())))?;
-        gone.ok_or_else(|| Status::deadline_exceeded(format!("{} is not given back", device.display())))
+        gone.ok_or_else(|| AttachError::late(format!("{} is not given back", device.display())))
     }
 }
 
@@ -139,6 +142,8 @@ mod tests {
         assert_eq!(nbd.find("vol1").unwrap(), Some("/dev/nbd0".into()));
         assert_eq!(nbd.find("vol10").unwrap(), Some("/dev/nbd10".into()));
         assert_eq!(nbd.find("vol").unwrap(), None);
+        let volumes: Vec<String> = nbd.list().unwrap().into_iter().map(|(volume, _)| volume).collect();
+        assert_eq!(volumes, ["vol1", "vol10"]);
         let names: Vec<String> = nbd.devices().into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["nbd0", "nbd1", "nbd10"]);
     }
