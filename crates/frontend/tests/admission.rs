@@ -175,3 +175,29 @@ fn a_host_is_cut_off_when_another_grant_has_taken_the_place_of_its_own() {
     rig.front(|frontend, cx| frontend.admit_by(of_hosts(false, &[]), cx));
     assert!(closed(&mut rig, later), "the cluster is not open any more");
 }
+
+#[test]
+fn who_is_mistaken_again_and_again_waits_and_nobody_else() {
+    let mut rig = Rig::new(&["v"]);
+    let (liar, other) = (rig.connect(), rig.connect());
+    for _ in 0..10 {
+        rig.say(liar, "lie");
+    }
+    rig.say(liar, "list");
+    assert_eq!(rig.heard(liar), "v\n", "ten are answered at once");
+    let warnings = rig.effects().into_iter().filter(|effect| matches!(effect, Effect::Warn(_))).count();
+    assert_eq!(warnings, 1, "and told of once");
+    rig.say(liar, "lie");
+    rig.say(liar, "list");
+    rig.say(other, "list");
+    assert_eq!((rig.heard(liar).as_str(), rig.heard(other).as_str()), ("", "v\n"));
+    let at = rig.frontend.next_look().unwrap();
+    assert!(at > rig.now && at <= rig.now + std::time::Duration::from_secs(1));
+    rig.now = at;
+    rig.turn();
+    assert_eq!(rig.heard(liar), "v\n");
+    rig.say(liar, "lie");
+    rig.gone(liar);
+    rig.turn();
+    assert!(rig.effects().iter().all(|effect| !matches!(effect, Effect::Close(..))));
+}

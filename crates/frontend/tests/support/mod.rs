@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One line a request: `prove KEY`, `call HOST`, `open NAME`, `list`, `take NEXUS NAME`, `read OFFSET LEN`,
+/// One line a request: `prove KEY`, `call HOST`, `lie`, `open NAME`, `list`, `take NEXUS NAME`, `read OFFSET LEN`,
 /// `write OFFSET TEXT`, `flush`, `reservations`, `quit`. Answers are lines, too, in the order in which they come;
 /// `ok N`, `data N …` and `failed N …` name the request by its place among all.
 #[derive(Default)]
@@ -94,6 +94,9 @@ impl Protocol for Lines {
             }
             if let Some(key) = line.strip_prefix("prove ") {
                 return Some(Event::Proved(key.parse().ok().map(|byte| PeerKey([byte; 32]))));
+            }
+            if line == "lie" {
+                return Some(Event::Mistaken("it lies".to_owned()));
             }
             if let Some(name) = line.strip_prefix("call ") {
                 let host = HostName::of_initiator(name);
