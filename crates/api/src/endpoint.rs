@@ -10,11 +10,12 @@ use serde::{Deserialize, Serialize};
 use crate::layers::{CompareQuery, GroupDifferences, MeasureLayer, Measured, NotTold};
 use crate::{
     AttachVolume, AuditQuery, AuditView, AuthorityKey, AuthorityQuery, AuthorityView, ChangeClass, ChangeSettings,
-    ClassView, CloneVolume, ClusterStats, ClusterStatus, CreateClass, CreateGrant, CreateKey, CreateSnapshots,
-    CreateVolume, DeleteVolume, DetachVolume, DeviceView, DiffQuery, DiffView, GrantCreated, GrantView, GroupView,
-    HealthView, IoLimits, JoinCluster, JoinedView, KeyCreated, LayerUse, LetInNode, NodeSnapshot, NodeView,
-    ProtectVolume, RemoveMember, RemovedView, ResizeVolume, ResizedView, RevertVolume, RevertedView, ScrubRequest,
-    ScrubStarted, SettingsView, ShowSnapshot, ShutOutNode, ShutOutView, SnapshotView, SpaceView, VolumeView, WhoView,
+    ClassView, CloneVolume, ClusterStats, ClusterStatus, CreateClass, CreateGrant, CreateHost, CreateKey,
+    CreateSnapshots, CreateVolume, DeleteVolume, DetachVolume, DeviceView, DiffQuery, DiffView, GrantCreated,
+    GrantView, GroupView, HealthView, HostCreated, IoLimits, JoinCluster, JoinedView, KeyCreated, LayerUse, LetInNode,
+    NodeSnapshot, NodeView, ProtectVolume, RemoveMember, RemovedView, ResizeVolume, ResizedView, RevertVolume,
+    RevertedView, ScrubRequest, ScrubStarted, SettingsView, ShowSnapshot, ShutOutNode, ShutOutView, SnapshotView,
+    SpaceView, VolumeView, WhoView,
 };
 
 /// A method of HTTP.
@@ -339,6 +340,8 @@ endpoints! {
     GrantRevoke: Delete "/v1/grants/{name}" (1) needs Grants => 204 NoContent;
     /// Gives a client's key a role: over HTTPS, NBD and whatever else takes certificates, who proves the key has it.
     KeyCreate: Post "/v1/keys" (0) needs Grants; CreateKey => 201 KeyCreated;
+    /// Lets a host in, over iSCSI or NVMe, by the name that it gives itself.
+    HostCreate: Post "/v1/hosts" (0) needs Grants; CreateHost => 201 HostCreated;
     /// Who asks, as the node sees it.
     Whoami: Get "/v1/whoami" (0) needs Grant => 200 WhoView;
 

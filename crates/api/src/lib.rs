@@ -44,7 +44,10 @@ pub use class::{AckRule, ChangeClass, ClassView, CreateClass, FailureDomain};
 pub use diff::{DiffKind, DiffQuery, DiffRange, DiffView};
 pub use endpoint::{Answer, Endpoint, Method, NoBody, NoContent, NoQuery, Prometheus, Route};
 pub use error::{ErrorBody, ErrorCode};
-pub use grant::{CreateGrant, CreateKey, GrantCreated, GrantProof, GrantView, KeyCreated, WhoView};
+pub use grant::{
+    ChapCreated, CreateChap, CreateGrant, CreateHost, CreateKey, GrantCreated, GrantProof, GrantView, HostCreated,
+    HostView, KeyCreated, WhoView,
+};
 pub use group::{GroupHealth, GroupView, ResyncStatus, ResyncView};
 pub use health::HealthView;
 pub use joining::{JoinCluster, JoinedView};

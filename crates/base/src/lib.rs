@@ -6,11 +6,13 @@
 mod api_access;
 mod block;
 mod buffer;
+mod chap;
 mod checksum;
 mod checksums;
 mod endpoint;
 mod error;
 mod hex32;
+mod host_name;
 mod ids;
 mod inbox;
 mod io_limits;
@@ -32,12 +34,14 @@ mod transport;
 pub use api_access::{ApiAccess, ApiAccessError};
 pub use block::{AckRule, BlockRange, Body, Extent, Prepared, Run, Write, WriteHeader};
 pub use buffer::{PageBuf, copy_to_pages, trim_free_buffers};
+pub use chap::{CHAP_MAX, CHAP_SECRET_MIN, ChapSecret, ChapSecrets, check_chap};
 pub use checksum::{
     Checksum, UNKNOWN_CHECKSUM, ZERO_BLOCK_CHECKSUM, block_checksums, checksum, checksum_append, is_zero,
 };
 pub use checksums::Checksums;
 pub use endpoint::Endpoint;
 pub use error::IoStatus;
+pub use host_name::{HOST_NAME_MAX, HostName, HostNameError};
 pub use ids::{
     BlockIndex, ChunkIndex, DeviceId, Epoch, Generation, KeyId, LayerId, NodeId, PgId, RequestId, Sequence, SessionId,
     Shard, VolumeId,

@@ -217,6 +217,7 @@ mod tests {
             key: Some("9f86".into()),
             project: "default".into(),
             volumes: Some(vec!["root".into(), "data".into()]),
+            host: None,
             until: None,
             created: "2026-11-26T10:00:00Z".into(),
             by: "admin".into(),

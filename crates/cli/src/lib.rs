@@ -20,6 +20,7 @@ mod config_file;
 mod diff;
 mod drain;
 mod endpoints;
+mod host;
 mod key;
 mod limits;
 mod lists;
@@ -117,6 +118,7 @@ enum Command<H: Here> {
     Cluster(cluster::ClusterCommand<H>),
     Token(token::TokenCommand),
     Key(key::KeyCommand),
+    Host(host::HostCommand),
     Audit(audit::AuditArgs),
     Ca(ca::CaCommand),
     Login(login::LoginArgs),
@@ -195,6 +197,7 @@ fn run<H: Here>() -> Result<ExitCode, CliError> {
         Command::Cluster(command) => command.run(),
         Command::Token(command) => command.run(),
         Command::Key(command) => command.run(),
+        Command::Host(command) => command.run(),
         Command::Audit(arguments) => arguments.run(),
         Command::Ca(command) => command.run(),
         Command::Login(arguments) => arguments.run(),

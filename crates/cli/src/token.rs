@@ -134,6 +134,7 @@ mod tests {
             key: None,
             project: "default".into(),
             volumes: None,
+            host: None,
             until: None,
             created: "2026-11-26T10:00:00Z".into(),
             by: "the node's user".into(),

@@ -21,6 +21,9 @@ use azekura_model::{AuthorityRecord, Endpoint, Model, Unknown};
 use azekura_transport::NodeKey;
 use azekura_transport::https::{Authority, Chain, Https, POINT_BYTES, Reached};
 
+use tokio::sync::watch;
+use zeroize::Zeroizing;
+
 use crate::api::peers::{self, Peer};
 use crate::doors::Doors;
 
@@ -237,6 +240,33 @@ impl Authorities {
             }
         }
         Err(format!("authority {}'s key is not on this node, and nobody gave it: {problem}", record.number))
+    }
+
+    /// A key that is made of an authority's for a purpose, if this node has that.
+    pub(crate) fn derived(
+        &self,
+        model: &Model,
+        record: &AuthorityRecord,
+        purpose: &str,
+    ) -> Result<Option<Zeroizing<[u8; 32]>>, String> {
+        let kept = self.kept(model, record)?;
+        kept.map(|authority| authority.derive(purpose).map(Zeroizing::new).map_err(text)).transpose()
+    }
+
+    /// The same, where another node has it.
+    pub(crate) async fn fetch_derived(
+        &self,
+        model: &Model,
+        record: &AuthorityRecord,
+        purpose: &str,
+    ) -> Result<Zeroizing<[u8; 32]>, String> {
+        let authority = self.fetch(model, record).await?;
+        authority.derive(purpose).map(Zeroizing::new).map_err(text)
+    }
+
+    /// The configuration, whenever it changes.
+    pub(crate) fn models(&self) -> watch::Receiver<Arc<Model>> {
+        self.meta.watch_model()
     }
 
     /// An authority takes the place of the newest one; gives it.

@@ -22,6 +22,13 @@ pub fn hash_of(secret: &Secret) -> SecretHash {
     SecretHash(hash)
 }
 
+/// The SHA-256 of a text that is no secret.
+pub(crate) fn hash_of_text(text: &str) -> SecretHash {
+    let mut hash = [0; 32];
+    hash.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
+    SecretHash(hash)
+}
+
 /// Whether a secret is the one whose hash is kept. It takes as long whether it is or not, and where there is none.
 pub(crate) fn is_proved(secret: &Secret, kept: Option<SecretHash>) -> bool {
     // Nobody has the secret of this one.

@@ -89,6 +89,7 @@ fn changes() -> Vec<(&'static str, &'static str, Value, &'static str)> {
         ("POST", "/v1/grants", json!({ "name": "ann", "role": "admin" }), "GrantCreate"),
         ("DELETE", "/v1/grants/ann", json!({}), "GrantRevoke"),
         ("POST", "/v1/keys", json!({ "name": "vm", "role": "user", "key": "0".repeat(64) }), "KeyCreate"),
+        ("POST", "/v1/hosts", json!({ "name": "esx", "host": "iqn.1998-01.com.vmware:esx" }), "HostCreate"),
         ("POST", "/v1/authority", json!({}), "AuthorityReplace"),
         ("POST", "/v1/nodes/n2/shut-out", json!({}), "NodeShutOut"),
         ("POST", "/v1/nodes/n2/let-in", json!({ "same_keys": true }), "NodeLetIn"),

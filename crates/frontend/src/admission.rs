@@ -1,19 +1,23 @@
-//! Which clients may open what, by the keys that they prove (docs/decisions/0037-who-may.md).
+//! Which clients may open what: by the keys that they prove, and hosts by the names that they say
+//! (docs/decisions/0037-who-may.md, docs/decisions/0053-hosts.md).
 
-use azekura_base::{Needs, PeerKey, Role};
+use crate::hosts::{HostRight, Named, Refused};
+use azekura_base::{HostName, Needs, PeerKey, Role};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Who is at the other end of a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Who {
     /// Somebody of whom nothing is asked: whoever can come to this door may use it.
     #[default]
     Unasked,
     /// Somebody who was asked for a key, and the one that he has proved.
     Asked(Option<PeerKey>),
+    /// A host, that says what it is called; `None`: it has not been let in yet.
+    Host(Option<Named>),
 }
 
-/// What the owner of a key may.
+/// What the owner of a grant may.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Right {
     /// His name, for people.
@@ -24,13 +28,17 @@ pub struct Right {
     pub volumes: Option<BTreeSet<String>>,
 }
 
-/// What those may of whom a key is asked.
+/// What those may of whom a key is asked, and hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Admission {
+    /// What is below is what the configuration has: nothing is known yet else.
+    pub is_known: bool,
     /// Nobody needs a right; who has one has no more than that.
     pub open: bool,
     /// Rights, by key.
     pub rights: BTreeMap<PeerKey, Right>,
+    /// Those of hosts, by name.
+    pub hosts: BTreeMap<HostName, HostRight>,
 }
 
 /// What one connection may.
@@ -45,8 +53,19 @@ pub(crate) enum May<'a> {
 }
 
 impl Admission {
-    pub(crate) fn of(&self, who: Who) -> May<'_> {
-        let Who::Asked(key) = who else { return May::All };
+    pub(crate) fn of(&self, who: &Who) -> May<'_> {
+        let key = match who {
+            Who::Unasked => return May::All,
+            Who::Host(None) => return May::Nothing,
+            Who::Host(Some(named)) => {
+                return match self.right_of(named) {
+                    Ok(Some(right)) => May::As(right),
+                    Ok(None) => May::All,
+                    Err(Refused) => May::Nothing,
+                };
+            }
+            Who::Asked(key) => *key,
+        };
         match key.and_then(|key| self.rights.get(&key)) {
             Some(right) if right.role.may(Needs::SeeVolumes) => May::As(right),
             Some(_) => May::Nothing,
@@ -56,9 +75,10 @@ impl Admission {
     }
 
     /// What to tell somebody who may not even ask. What is there is not to be guessed from it.
-    pub(crate) fn refusal(&self, who: Who) -> Option<String> {
+    pub(crate) fn refusal(&self, who: &Who) -> Option<String> {
         let May::Nothing = self.of(who) else { return None };
         Some(match who {
+            Who::Host(_) => "this host is not let in here: an administrator does that (azekura host add)".to_owned(),
             Who::Asked(Some(key)) => format!(
                 "the key {key} of the client's certificate opens nothing here: an administrator lets it in (azekura key \
                  add)"
@@ -113,17 +133,17 @@ mod tests {
     fn admission(open: bool, role: Role, volumes: Option<&[&str]>) -> Admission {
         let volumes = volumes.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
         let right = Right { name: "ann".to_owned(), role, volumes };
-        Admission { open, rights: BTreeMap::from([(KEY, right)]) }
+        Admission { is_known: true, open, rights: BTreeMap::from([(KEY, right)]), ..Admission::default() }
     }
 
     #[test]
     fn roles_open_what_the_table_says() {
         for role in Role::ALL {
             let admission = admission(false, role, None);
-            let may = admission.of(Who::Asked(Some(KEY)));
+            let may = admission.of(&Who::Asked(Some(KEY)));
             assert_eq!(may.sees("v"), role.may(Needs::SeeVolumes), "{role}");
             assert_eq!(may.opens("v"), role.may(Needs::UseVolumes), "{role}");
-            assert_eq!(admission.refusal(Who::Asked(Some(KEY))).is_some(), !may.sees("v"), "{role}");
+            assert_eq!(admission.refusal(&Who::Asked(Some(KEY))).is_some(), !may.sees("v"), "{role}");
         }
     }
 
@@ -132,18 +152,18 @@ mod tests {
         for open in [false, true] {
             let admission = admission(open, Role::User, Some(&["v"]));
             for who in [Who::Asked(None), Who::Asked(Some(OTHER))] {
-                assert_eq!(admission.of(who).opens("w"), open);
-                assert_eq!(admission.refusal(who).is_none(), open);
+                assert_eq!(admission.of(&who).opens("w"), open);
+                assert_eq!(admission.refusal(&who).is_none(), open);
             }
-            assert!(admission.of(Who::Unasked).opens("w"));
-            assert!(!admission.of(Who::Asked(Some(KEY))).opens("w"), "who has a right has no more");
+            assert!(admission.of(&Who::Unasked).opens("w"));
+            assert!(!admission.of(&Who::Asked(Some(KEY))).opens("w"), "who has a right has no more");
         }
     }
 
     #[test]
     fn a_volumes_snapshots_go_with_it_and_no_other_name_does() {
         let admission = admission(false, Role::User, Some(&["v"]));
-        let may = admission.of(Who::Asked(Some(KEY)));
+        let may = admission.of(&Who::Asked(Some(KEY)));
         assert!(may.opens("v") && may.opens("v@monday") && !may.sees_all());
         for other in ["w", "v2", "w@v", "", "@v", "V"] {
             assert!(!may.sees(other), "{other}");

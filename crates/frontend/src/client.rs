@@ -5,6 +5,7 @@ use crate::heeding::Era;
 use crate::protocol::{StreamProtocol, Tag};
 use azekura_base::Generation;
 use azekura_gateway::Op;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// A connection, kept by whoever keeps its socket, and driven by the [`Frontend`](crate::Frontend).
@@ -18,6 +19,8 @@ pub struct Client {
     pub(crate) volume: Option<(Arc<str>, Generation)>,
     /// Who is at its other end.
     pub(crate) who: Who,
+    /// Where it comes from, over a network.
+    pub(crate) from: Option<IpAddr>,
     /// It is being closed: nothing of it is looked at any more.
     pub(crate) has_ended: bool,
 }
@@ -35,7 +38,15 @@ impl Client {
     /// A client that has just connected and speaks `protocol`.
     #[must_use]
     pub fn new(protocol: Box<dyn StreamProtocol>) -> Client {
-        Client { protocol, ready: None, received_bytes: 0, volume: None, who: Who::Unasked, has_ended: false }
+        Client {
+            protocol,
+            ready: None,
+            received_bytes: 0,
+            volume: None,
+            who: Who::Unasked,
+            from: None,
+            has_ended: false,
+        }
     }
 
     /// The same, and what it may depends on the key that it proves: none before
@@ -45,9 +56,27 @@ impl Client {
         Client { who: Who::Asked(None), ..Client::new(protocol) }
     }
 
+    /// The same, and what it may depends on what it calls itself: nothing before
+    /// [`Event::Named`](crate::Event::Named).
+    #[must_use]
+    pub fn host(protocol: Box<dyn StreamProtocol>) -> Client {
+        Client { who: Who::Host(None), ..Client::new(protocol) }
+    }
+
+    /// The same, from this address.
+    #[must_use]
+    pub fn coming_from(self, address: Option<IpAddr>) -> Client {
+        Client { from: address, ..self }
+    }
+
     /// Its protocol, to be sent from and received into.
     pub fn protocol(&mut self) -> &mut dyn StreamProtocol {
         &mut *self.protocol
+    }
+
+    /// The same, and who is at its other end.
+    pub(crate) fn parts(&mut self) -> (&mut dyn StreamProtocol, &Who) {
+        (&mut *self.protocol, &self.who)
     }
 
     /// True while it can take more bytes. What it has sent that waits for its turn is not looked at meanwhile: more

@@ -78,6 +78,11 @@ impl<K: Copy + Ord> Doors<K> {
         self.handshakes -= usize::from(matches!(before, Some(State::Handshake(_))));
     }
 
+    /// The connections, in order.
+    pub fn all(&self) -> impl Iterator<Item = K> {
+        self.connections.keys().copied()
+    }
+
     /// Connections.
     #[must_use]
     pub fn len(&self) -> usize {

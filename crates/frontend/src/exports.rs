@@ -3,9 +3,10 @@
 use crate::REQUEST_BYTES_MAX;
 use crate::admission::{Admission, May, Who};
 use crate::attaching::Attaching;
+use crate::hosts::Admittance;
 use crate::reservations::{KnownReservations, Reservations};
 use crate::verbs::{Verb, Verbs};
-use azekura_base::{BLOCK_SIZE, VolumeId};
+use azekura_base::{BLOCK_SIZE, HostName, VolumeId};
 use azekura_gateway::{Keyring, VolumeView};
 use bytes::Bytes;
 use std::cell::RefCell;
@@ -31,6 +32,13 @@ pub trait Exports {
     /// Why this client may not even ask; what it asks for is not looked at then.
     fn refusal(&self) -> Option<String> {
         None
+    }
+
+    /// Whether a host of this name is let in; `None`: a name that no grant can have. When it is, and has proved what
+    /// it has to, [`Event::Named`](crate::Event::Named) follows, and all else here depends on that.
+    fn admittance(&self, host: Option<&HostName>) -> Admittance {
+        let _ = host;
+        Admittance::Granted(None)
     }
 
     /// The client wants to send requests to the export called `name`.
@@ -153,7 +161,7 @@ pub(crate) struct Volumes<'a, K> {
     /// What is not among them is certainly not there.
     pub is_certain: bool,
     /// Who is at its other end, and what such may.
-    pub who: Who,
+    pub who: &'a Who,
     pub admission: &'a Admission,
     /// The connection has its nexus.
     pub has_nexus: bool,
@@ -189,6 +197,14 @@ impl<K: Copy + Ord> Exports for Volumes<'_, K> {
 
     fn refusal(&self) -> Option<String> {
         self.admission.refusal(self.who)
+    }
+
+    fn admittance(&self, host: Option<&HostName>) -> Admittance {
+        match self.who {
+            Who::Host(_) => self.admission.admittance(host),
+            // Of others no name is asked.
+            _ => Admittance::Granted(None),
+        }
     }
 
     fn open(&self, name: &str) -> Opening {

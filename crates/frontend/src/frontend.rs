@@ -16,6 +16,7 @@ use crate::patience::Patience;
 use crate::protocol::{Event, StreamProtocol, Tag};
 use crate::request::Request;
 use crate::reservations::KnownReservations;
+use crate::tries::Tries;
 use crate::turns::{TurnLimits, Turns};
 use crate::{CONNECTION_REQUESTS_MAX, ClientLimits};
 use azekura_base::{Generation, Repeats, Slab, VolumeId};
@@ -110,9 +111,10 @@ pub struct Frontend<K> {
     listings: Listings,
     reservations: KnownReservations,
     heeding: Heeding,
-    /// What those may of whom a key is asked.
+    /// What those may of whom a key or a name is asked.
     admission: Arc<Admission>,
     doors: Doors<K>,
+    tries: Tries<K>,
     memory: Memory<K>,
     turns: Turns<K>,
     throttle: Throttle,
@@ -144,6 +146,7 @@ impl<K: Copy + Ord> Frontend<K> {
             heeding: Heeding::default(),
             admission: Arc::default(),
             doors: Doors::new(limits.connections_max),
+            tries: Tries::default(),
             memory: Memory::new(MemoryLimits { bytes_max: limits.memory_bytes_max, ..MemoryLimits::default() }),
             turns: Turns::new(TurnLimits {
                 connection_requests_max: CONNECTION_REQUESTS_MAX,
@@ -181,9 +184,9 @@ impl<K: Copy + Ord> Frontend<K> {
     /// When [`Frontend::close_late`], [`Frontend::admit`] and [`Frontend::settle`] are to be called at the latest.
     #[must_use]
     pub fn next_look(&self) -> Option<Duration> {
-        let Frontend { doors, memory, patience, throttle, .. } = self;
-        let all = [doors.next_overdue(), memory.next_look(), patience.next_look(), throttle.next_look()];
-        all.into_iter().flatten().min()
+        let Frontend { doors, tries, memory, patience, throttle, .. } = self;
+        let all = [doors.next_overdue(), tries.next_look(), memory.next_look(), patience.next_look()];
+        all.into_iter().chain([throttle.next_look()]).flatten().min()
     }
 
     /// A client has connected. False when there are too many: the connection is to be closed.
@@ -225,6 +228,7 @@ impl<K: Copy + Ord> Frontend<K> {
         }
         self.nexus_left(conn, left);
         self.doors.gone(conn);
+        self.tries.gone(conn);
         self.patience.gone(conn);
         self.memory.gone(conn);
         self.turns.gone(conn);
@@ -239,6 +243,10 @@ impl<K: Copy + Ord> Frontend<K> {
         self.effects.push_back(Effect::Touched(conn));
         loop {
             let Some(client) = cx.clients.client(conn) else { return };
+            if client.ready.is_some() || client.has_ended || self.tries.is_waiting(conn) {
+                return;
+            }
+            let (protocol, who) = client.parts();
             let exports = Volumes {
                 all: cx.backend.volumes(),
                 keys: cx.backend.keys(),
@@ -246,17 +254,14 @@ impl<K: Copy + Ord> Frontend<K> {
                 attaching: &self.attaching,
                 reservations: &self.reservations,
                 is_certain: self.missing.is_certain(conn),
-                who: client.who,
+                who,
                 admission: &self.admission,
                 has_nexus: self.members.has(conn),
                 conn,
             };
-            if client.ready.is_some() || client.has_ended {
-                return;
-            }
-            let Some(event) = client.protocol().poll(&exports) else {
-                match client.protocol().wants_room() {
-                    Some(bytes) if self.take_room(conn, bytes, client.protocol(), cx.now) => {}
+            let Some(event) = protocol.poll(&exports) else {
+                match protocol.wants_room() {
+                    Some(bytes) if self.take_room(conn, bytes, protocol, cx.now) => {}
                     Some(_) => return,
                     None => {
                         // A refusal has been told; whoever asks again gets another answer.
@@ -330,6 +335,16 @@ impl<K: Copy + Ord> Frontend<K> {
             Event::Proved(key) => {
                 client.who = Who::Asked(key);
                 true
+            }
+            Event::Named(named) => {
+                if let Who::Host(who) = &mut client.who {
+                    *who = Some(named);
+                }
+                true
+            }
+            Event::Mistaken(what) => {
+                let address = client.from;
+                self.mistaken(conn, address, &what, cx.now)
             }
             Event::Stays => {
                 self.doors.opened(conn);

@@ -4,7 +4,7 @@
 //! rest for all protocols: it attaches the volumes that clients open, finds out about names that are not known yet, and
 //! lets requests in. It is put together from parts:
 //!
-//! - [`Exports`]: what a connection can open, and whether it can now; [`Admission`]: by whose key.
+//! - [`Exports`]: what a connection can open, and whether it can now; [`Admission`]: by whose key or name.
 //! - [`Doors`]: a limit of connections, and of the time that a client takes to say what it wants.
 //! - [`Memory`]: the node's budget for payloads and answers on their way, from which each connection draws.
 //! - [`Turns`]: requests enter in turn, and no connection takes the whole window while others wait.
@@ -24,6 +24,7 @@ mod exports;
 mod frontend;
 mod heeding;
 mod holders;
+mod hosts;
 mod limits;
 mod members;
 mod memory;
@@ -38,6 +39,7 @@ mod reservations;
 #[doc(hidden)]
 pub mod sabotage;
 mod sharing;
+mod tries;
 mod turns;
 mod verbs;
 
@@ -48,6 +50,7 @@ pub use effect::{Close, Effect};
 pub use exports::{Export, Exports, Listing, MakeListing, Opening};
 pub use frontend::{Clients, Context, Frontend};
 pub use holders::{Attachment, Errand, Holders, Refusal};
+pub use hosts::{Admittance, HostProof, HostRight, Named};
 pub use limits::Budgets;
 pub use memory::{Memory, MemoryLimits};
 pub use nexuses::{Member, News, Nexus, Nexuses, Word};

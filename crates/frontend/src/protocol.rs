@@ -1,6 +1,7 @@
 //! What a protocol has to do to be served.
 
 use crate::exports::Exports;
+use crate::hosts::Named;
 use crate::nexuses::Nexus;
 use crate::request::Request;
 use crate::reservations::{ReservationAnswer, ReservationRequest};
@@ -65,6 +66,12 @@ pub enum Event {
     /// The client has proved that it has this key, or was asked for one and has none: what it may depends on that from
     /// now on. At most once, before it has opened anything.
     Proved(Option<PeerKey>),
+    /// The client is a host that [`Exports::admittance`] lets in, and has proved what it had to: what it may depends
+    /// on that from now on. At most once, before it has opened anything.
+    Named(Named),
+    /// What the client has shown to be let in is wrong, as this tells people. The protocol is polled again when it may
+    /// say so.
+    Mistaken(String),
     /// The client has opened nothing, and may stay all the same: its handshake is over.
     Stays,
     /// The client ends what all others have asked for of the export, for a reason that the protocol knows.

@@ -3,8 +3,8 @@
 
 mod support;
 
-use azekura_base::{Generation, PeerKey, Role};
-use azekura_frontend::{Admission, Close, Effect, Right};
+use azekura_base::{Generation, GrantId, HostName, PeerKey, Role};
+use azekura_frontend::{Admission, Close, Effect, HostProof, HostRight, Right};
 use std::sync::Arc;
 use support::Rig;
 
@@ -15,7 +15,8 @@ fn admission(rights: &[(u8, Role, &[&str])]) -> Arc<Admission> {
         let volumes = Some(volumes).filter(|_| !names.is_empty());
         (PeerKey([*key; 32]), Right { name: format!("owner of {key}"), role: *role, volumes })
     };
-    Arc::new(Admission { open: false, rights: rights.iter().map(right).collect() })
+    let rights = rights.iter().map(right).collect();
+    Arc::new(Admission { is_known: true, rights, ..Admission::default() })
 }
 
 fn rig(rights: &[(u8, Role, &[&str])]) -> Rig {
@@ -100,4 +101,103 @@ fn who_may_no_more_is_cut_off_and_nobody_else() {
 
     rig.front(|frontend, cx| frontend.admit_by(admission(&[]), cx));
     assert!(rig.effects().contains(&Effect::Close(two, Close::AtOnce)));
+}
+
+/// Hosts by name, the number of their grants, and their volumes or all.
+fn of_hosts(open: bool, hosts: &[(&str, u64, &[&str])]) -> Arc<Admission> {
+    let right = |(name, grant, names): &(&str, u64, &[&str])| {
+        let volumes = Some(names.iter().map(|name| (*name).to_owned()).collect()).filter(|_| !names.is_empty());
+        let right = Right { name: (*name).to_owned(), role: Role::User, volumes };
+        (HostName::of_initiator(name).unwrap(), HostRight { grant: GrantId(*grant), proof: HostProof::Name, right })
+    };
+    Arc::new(Admission { is_known: true, open, hosts: hosts.iter().map(right).collect(), ..Admission::default() })
+}
+
+#[test]
+fn a_host_is_let_in_by_its_name_and_sees_what_is_for_it() {
+    let mut rig = Rig::new(&["v", "w", "w@monday"]);
+    let conn = rig.connect_host();
+    rig.say(conn, "call iqn.a");
+    assert_eq!(rig.heard(conn), "come again\n", "nothing is known yet");
+    rig.front(|frontend, cx| frontend.admit_by(of_hosts(false, &[("iqn.a", 1, &["w"])]), cx));
+    for stranger in ["iqn.b", "nqn.a", "a"] {
+        rig.say(conn, &format!("call {stranger}"));
+        assert_eq!(rig.heard(conn), "not you\n", "{stranger}");
+    }
+    rig.say(conn, "open w");
+    assert!(rig.heard(conn).contains("azekura host add"), "before it has said who it is there is nothing");
+    rig.say(conn, "call IQN.A");
+    rig.say(conn, "list");
+    assert_eq!(rig.heard(conn), "w\n");
+    rig.say(conn, "open v");
+    assert_eq!(rig.heard(conn), "there is no such export\n");
+    rig.say(conn, "open w@monday");
+    assert!(rig.heard(conn).contains("opened w@monday"));
+}
+
+#[test]
+fn an_open_cluster_lets_hosts_in_that_it_does_not_know_and_limits_those_that_it_does() {
+    let mut rig = Rig::new(&["v", "w"]);
+    rig.front(|frontend, cx| frontend.admit_by(of_hosts(true, &[("iqn.a", 1, &["w"])]), cx));
+    for (name, seen) in [("iqn.a", "w\n"), ("iqn.b", "v w\n"), ("whatever", "v w\n")] {
+        let conn = rig.connect_host();
+        rig.say(conn, &format!("call {name}"));
+        rig.say(conn, "list");
+        assert_eq!(rig.heard(conn), seen, "{name}");
+    }
+}
+
+#[test]
+fn a_host_is_cut_off_when_another_grant_has_taken_the_place_of_its_own() {
+    let mut rig = Rig::new(&["v", "v@monday"]);
+    let closed = |rig: &mut Rig, conn| rig.effects().contains(&Effect::Close(conn, Close::AtOnce));
+    rig.front(|frontend, cx| frontend.admit_by(of_hosts(true, &[("iqn.a", 1, &["v"])]), cx));
+    let [user, asker, anybody] = [("iqn.a"), ("iqn.a"), ("iqn.b")].map(|name| {
+        let conn = rig.connect_host();
+        rig.say(conn, &format!("call {name}"));
+        conn
+    });
+    rig.say(user, "open v@monday");
+    rig.say(anybody, "open v@monday");
+    assert!(rig.heard(user).contains("opened") && rig.heard(anybody).contains("opened"));
+    // The same name and volumes: who has the grant now is to prove himself anew. And a grant for who had none.
+    let now = of_hosts(true, &[("iqn.a", 2, &["v"]), ("iqn.b", 3, &[])]);
+    rig.front(|frontend, cx| frontend.admit_by(now, cx));
+    let effects = rig.effects();
+    for conn in [user, asker, anybody] {
+        assert!(effects.contains(&Effect::Close(conn, Close::AtOnce)), "{conn}: {effects:?}");
+    }
+    rig.say(asker, "open v@monday");
+    assert_eq!(rig.heard(asker), "", "nothing more of it is looked at");
+
+    let later = rig.connect_host();
+    rig.say(later, "call iqn.c");
+    rig.front(|frontend, cx| frontend.admit_by(of_hosts(false, &[]), cx));
+    assert!(closed(&mut rig, later), "the cluster is not open any more");
+}
+
+#[test]
+fn who_is_mistaken_again_and_again_waits_and_nobody_else() {
+    let mut rig = Rig::new(&["v"]);
+    let (liar, other) = (rig.connect(), rig.connect());
+    for _ in 0..10 {
+        rig.say(liar, "lie");
+    }
+    rig.say(liar, "list");
+    assert_eq!(rig.heard(liar), "v\n", "ten are answered at once");
+    let warnings = rig.effects().into_iter().filter(|effect| matches!(effect, Effect::Warn(_))).count();
+    assert_eq!(warnings, 1, "and told of once");
+    rig.say(liar, "lie");
+    rig.say(liar, "list");
+    rig.say(other, "list");
+    assert_eq!((rig.heard(liar).as_str(), rig.heard(other).as_str()), ("", "v\n"));
+    let at = rig.frontend.next_look().unwrap();
+    assert!(at > rig.now && at <= rig.now + std::time::Duration::from_secs(1));
+    rig.now = at;
+    rig.turn();
+    assert_eq!(rig.heard(liar), "v\n");
+    rig.say(liar, "lie");
+    rig.gone(liar);
+    rig.turn();
+    assert!(rig.effects().iter().all(|effect| !matches!(effect, Effect::Close(..))));
 }

@@ -15,6 +15,7 @@ pub mod pdu;
 pub mod scsi;
 pub mod session;
 
+pub use login::chap::{CHALLENGE_BYTES, Challenge};
 pub use session::Connection;
 
 /// Bytes of a data segment that this side takes once a login is over (256 KiB).

@@ -3,13 +3,14 @@
 
 mod support;
 
-use azekura_frontend::{Event, Opening};
+use azekura_base::{GrantId, HostName};
+use azekura_frontend::{Admittance, Event, Named, Opening};
 use azekura_iscsi::login::text::parse;
 use azekura_iscsi::pdu::Bhs;
 use azekura_iscsi::pdu::initiator::{LoginRequest, TEXT};
 use azekura_iscsi::pdu::target::REJECT;
 use proptest::prelude::*;
-use support::{Late, One, Peer, TARGET, login, text};
+use support::{Gate, Late, One, Peer, TARGET, login, text};
 
 const ME: (&str, &str) = ("InitiatorName", "iqn.2000-01.example:me");
 
@@ -35,6 +36,29 @@ fn a_refused_login_says_why() {
         assert_eq!(refused(login(csg, nsg), &to(TARGET)), 0x0200, "{csg} to {nsg}");
     }
     assert_eq!(refused(login(1, 3), &[ME, ME, ("TargetName", TARGET)]), 0x0200, "a key comes once");
+}
+
+#[test]
+fn an_initiator_is_let_in_before_it_hears_of_what_there_is() {
+    let targets = [TARGET, "iqn.2026-01.io.azekura:other", "iqn.2000-01.else:vol1"];
+    for (said, status) in [(Admittance::Refused, 0x0202), (Admittance::NotYet, 0x0301)] {
+        for stage in [(0, 1), (1, 3)] {
+            let to = targets.map(|target| [ME, ("TargetName", target)]);
+            for keys in to.iter().chain([&[ME, ("SessionType", "Discovery")]]) {
+                let mut peer = Peer::new();
+                peer.queue(login(stage.0, stage.1).bhs(), &text(keys));
+                peer.run(&Gate(said.clone()));
+                assert_eq!(peer.received()[0].bhs.u16(36), status, "{keys:?}");
+                assert_eq!((peer.named, &peer.events[..]), (None, &[Event::Closed][..]), "{keys:?}");
+            }
+        }
+    }
+    let mut peer = Peer::new();
+    peer.queue(login(1, 3).bhs(), &text(&[("InitiatorName", "IQN.2000-01.example:Me"), ("TargetName", TARGET)]));
+    peer.run(&Gate(Admittance::Granted(Some(GrantId(5)))));
+    assert_eq!(peer.received()[0].bhs.u16(36), 0);
+    assert_eq!(peer.named, Some(Named { host: HostName::of_initiator(ME.1), grant: Some(GrantId(5)) }));
+    assert_eq!(peer.events, [Event::Opened { name: "vol1".to_owned() }]);
 }
 
 #[test]

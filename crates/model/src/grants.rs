@@ -1,6 +1,6 @@
 //! Grants: who may what (docs/formats/grants.md).
 
-use azekura_base::{Role, SecretHash};
+use azekura_base::{HostName, Role, SecretHash};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -12,6 +12,9 @@ pub const DEFAULT_PROJECT: &str = "default";
 /// What a node's record says that it understands when it knows that keys may be for some volumes alone.
 pub const KEY_VOLUMES: &str = "key_volumes";
 
+/// What a node's record says that it understands when it asks hosts that come over iSCSI and NVMe for their grants.
+pub const HOSTS: &str = "hosts";
+
 /// How a grant is proved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -20,6 +23,33 @@ pub enum GrantKind {
     Token,
     /// By a key.
     Key,
+    /// By a host's name, and by its secret where it has one.
+    Host,
+}
+
+/// A name and the secret that proves it (docs/decisions/0053-hosts.md).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChapRecord {
+    /// The name.
+    pub user: String,
+    /// The secret, sealed: the number of the authority by whose key, `:`, and hexadecimal digits.
+    pub sealed: String,
+}
+
+/// A host that comes over iSCSI or NVMe (docs/decisions/0053-hosts.md).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HostRecord {
+    /// What it calls itself.
+    pub name: HostName,
+    /// What it has to prove by CHAP; `None`: its name is enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chap: Option<ChapRecord>,
+    /// What is proved to it by CHAP, if it asks for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mutual: Option<ChapRecord>,
+    #[serde(flatten)]
+    #[doc(hidden)]
+    pub unknown: Unknown,
 }
 
 /// Somebody has a role. To take it away is to delete the record.
@@ -29,16 +59,19 @@ pub struct GrantRecord {
     pub name: String,
     /// How it is proved.
     pub kind: GrantKind,
-    /// SHA-256 of what proves it: a token's secret, or a key's SubjectPublicKeyInfo.
+    /// SHA-256 of what proves it: a token's secret, a key's SubjectPublicKeyInfo, or a host's name.
     pub hash: SecretHash,
     /// What its owner may.
     pub role: Role,
     /// Whose volumes it is about.
     pub project: String,
-    /// Of a key: the volumes that it is about, with their snapshots, and then it is for their clients alone; `None`:
-    /// all of the project, and the API.
+    /// Of a key or a host: the volumes that it is about, with their snapshots, and then it is for their clients alone;
+    /// `None`: all of the project, and for a key the API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volumes: Option<BTreeSet<String>>,
+    /// Of a host: which one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostRecord>,
     /// When it ends, seconds since 1970; `None`: when it is revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<u64>,
@@ -83,6 +116,18 @@ mod tests {
         let document = include_str!("../../../docs/formats/grants.md");
         let shown: Vec<&str> = document.lines().filter_map(|line| line.strip_prefix("    ")).collect();
         assert!(shown.join("\n").contains(golden.trim_end()), "docs/formats/grants.md shows another record");
+    }
+
+    #[test]
+    fn a_hosts_record_is_as_the_document_has_it() {
+        let golden = include_str!("../tests/golden/grant-host.json");
+        let grant: GrantRecord = serde_json::from_str(golden).unwrap();
+        assert_eq!(grant.host.as_ref().map(|host| host.name.as_str()), Some("iqn.1998-01.com.vmware:esx1"));
+        assert_eq!(format!("{}\n", serde_json::to_string_pretty(&grant).unwrap()), golden);
+        let document = include_str!("../../../docs/formats/grants.md");
+        let shown: Vec<&str> = document.lines().filter_map(|line| line.strip_prefix("    ")).collect();
+        assert!(shown.join("\n").contains(golden.trim_end()), "docs/formats/grants.md shows another record");
+        assert!(serde_json::from_str::<GrantRecord>(&golden.replace("iqn.1998", "1998")).is_err());
     }
 
     #[test]

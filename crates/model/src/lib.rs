@@ -42,7 +42,7 @@ pub use azekura_base::{AckRule, GrantId, Needs, Role, SecretHash};
 pub use data_keys::{DataKeyRecord, ENCRYPTION, KeyGeneration};
 pub use endpoints::Endpoint;
 pub use error::{EtcdError, Kind, MetaError};
-pub use grants::{DEFAULT_PROJECT, GrantKind, GrantRecord, KEY_VOLUMES};
+pub use grants::{ChapRecord, DEFAULT_PROJECT, GrantKind, GrantRecord, HOSTS, HostRecord, KEY_VOLUMES};
 pub use key_value::{Change, KeyValue};
 pub use keys::{Key, PREFIX};
 pub use layer_ends::{LayerEnd, LayerHolders};

@@ -3,7 +3,8 @@
 
 mod support;
 
-use azekura_frontend::{Event, Opening, Protocol};
+use azekura_base::{GrantId, HostName};
+use azekura_frontend::{Admittance, Event, Named, Opening, Protocol};
 use azekura_nvme::command::Command;
 use azekura_nvme::command::admin::Admin;
 use azekura_nvme::command::fabrics::ConnectData;
@@ -89,6 +90,26 @@ fn what_connect_refuses() {
     *late.one.opening.borrow_mut() = Some(Opening::Refused("it is attached elsewhere".to_owned()));
     assert_eq!(late.connect(0, 31, 0xffff, 0, SUBSYSTEM).0.status, Status::CONNECT_BUSY);
     assert_eq!(controllers.len(), 1, "nothing is left of those that were refused");
+}
+
+#[test]
+fn a_host_is_let_in_before_it_hears_of_what_there_is() {
+    let controllers = controllers();
+    let none = "nqn.2026-01.io.azekura:none";
+    for (said, status) in
+        [(Admittance::Refused, Status::CONNECT_INVALID_HOST), (Admittance::NotYet, Status::CONNECT_BUSY)]
+    {
+        for subsystem in [SUBSYSTEM, none, DISCOVERY] {
+            let mut host = fresh(&controllers);
+            *host.one.admittance.borrow_mut() = said.clone();
+            assert_eq!(host.connect(0, 31, 0xffff, 0, subsystem).0.status, status, "{subsystem}");
+            assert_eq!((host.named, &host.events[..]), (None, &[Event::Closed][..]), "{subsystem}");
+        }
+    }
+    let mut host = fresh(&controllers);
+    *host.one.admittance.borrow_mut() = Admittance::Granted(Some(GrantId(5)));
+    assert_eq!(host.connect(0, 31, 0xffff, 0, SUBSYSTEM).0.status, Status::SUCCESS);
+    assert_eq!(host.named, Some(Named { host: HostName::of_nvme_host(HOST), grant: Some(GrantId(5)) }));
 }
 
 #[test]

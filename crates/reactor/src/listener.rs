@@ -94,6 +94,13 @@ impl<S: Stream> Reactor<S> {
         self.connections.at(index).socket.local_addr().ok()?.as_socket()
     }
 
+    /// The address of the other side of a connection over TCP.
+    #[must_use]
+    pub fn peer_address(&mut self, conn: ConnId) -> Option<SocketAddr> {
+        let index = self.connections.index(conn.0)?;
+        self.connections.at(index).socket.peer_addr().ok()?.as_socket()
+    }
+
     /// The address of a TCP listener.
     #[must_use]
     pub fn local_address(&self, listener: ListenerId) -> Option<SocketAddr> {

@@ -105,6 +105,11 @@ pub struct NodeArgs {
     #[arg(long, value_name = "IP:PORT", requires = "nvme")]
     pub nvme_discovery: Option<SocketAddr>,
 
+    /// Where the API asks for grants, hosts need one at --iscsi, --nvme and --nvme-discovery on loopbacks, too
+    /// ('azekura host add'). Without this, whoever is on this machine may everything with all volumes there.
+    #[arg(long)]
+    pub ask_loopback_hosts: bool,
+
     /// How many connections of clients there may be at a time; further ones are refused. Other nodes have places of
     /// their own. At most half of the files that the process may have open.
     #[arg(long, value_name = "N", default_value_t = azekura_frontend::CLIENTS_MAX, value_parser = connections)]
@@ -233,6 +238,12 @@ impl NodeArgs {
     pub fn nbd_over_tls(&self) -> bool {
         let default = self.nbd.is_some_and(|nbd| !nbd.ip().is_loopback());
         self.nbd_transport.map_or(default, |transport| transport == Transport::Tls)
+    }
+
+    /// Whether hosts are asked for their grants at an address of --iscsi or --nvme.
+    #[must_use]
+    pub fn asks_hosts(&self, address: SocketAddr) -> bool {
+        self.ask_loopback_hosts || !address.ip().to_canonical().is_loopback()
     }
 
     /// How many shards the node has, once its start has counted cores and devices: one before.

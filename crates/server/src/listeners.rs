@@ -3,6 +3,7 @@
 use crate::args::NodeArgs;
 use crate::secured::SecuredDoor;
 use azekura_frontend::{Client, StreamProtocol};
+use azekura_iscsi::{CHALLENGE_BYTES, Challenge};
 use azekura_model::Endpoint;
 use azekura_nvme::Controllers;
 use azekura_reactor::{ListenerId, Reactor};
@@ -170,6 +171,23 @@ fn speaking<P: StreamProtocol + 'static>(
     Arc::new(move |bytes, here| Client::new(Box::new(connected(bytes, here))))
 }
 
+/// Clients that speak this say what they are called, and are asked for their grants or not.
+fn of_hosts<P: StreamProtocol + 'static>(
+    asks: bool,
+    connected: impl Fn(usize, Option<SocketAddr>) -> P + Send + Sync + 'static,
+) -> Speak {
+    let client = if asks { Client::host } else { Client::new };
+    Arc::new(move |bytes, here| client(Box::new(connected(bytes, here))))
+}
+
+/// What an initiator may be asked; `None`: the system gives no random numbers.
+fn draw() -> Option<Challenge> {
+    let mut bytes = [0; CHALLENGE_BYTES + 1];
+    getrandom::fill(&mut bytes).ok()?;
+    let [identifier, bytes @ ..] = bytes;
+    Some(Challenge { identifier, bytes })
+}
+
 impl ClientListener {
     /// All that a node's options ask for.
     #[must_use]
@@ -181,9 +199,12 @@ impl ClientListener {
                     let speak: Speak = Arc::new(move |bytes, _| Client::asked(Box::new(door.connected(bytes))));
                     speak
                 }
-                (Spoken::Iscsi, ListenAddress::Tcp(address)) => ClientListener::iscsi(*address),
+                (Spoken::Iscsi, ListenAddress::Tcp(address)) => {
+                    ClientListener::iscsi(*address, args.asks_hosts(*address))
+                }
                 (Spoken::Nvme, ListenAddress::Tcp(address)) => {
-                    ClientListener::nvme(args.nvme.unwrap_or(*address), Arc::clone(&shared.controllers))
+                    let (portal, controllers) = (args.nvme.unwrap_or(*address), Arc::clone(&shared.controllers));
+                    ClientListener::nvme(portal, controllers, args.asks_hosts(*address))
                 }
                 _ => speaking(|bytes, _| azekura_nbd::Connection::new(bytes)),
             };
@@ -192,16 +213,16 @@ impl ClientListener {
         wanted(args).into_iter().map(listener).collect()
     }
 
-    fn iscsi(address: SocketAddr) -> Speak {
+    fn iscsi(address: SocketAddr, asks: bool) -> Speak {
         // One that stands for all addresses of the machine is none that an initiator could be sent to.
         let portal = if address.ip().is_unspecified() { String::new() } else { address.to_string() };
-        speaking(move |stream_bytes_max, _| azekura_iscsi::Connection::new(stream_bytes_max, &portal))
+        of_hosts(asks, move |stream_bytes_max, _| azekura_iscsi::Connection::new(stream_bytes_max, &portal, draw()))
     }
 
     /// Hosts that ask where volumes are, are sent to `portal`: where that stands for all addresses of the machine, to
     /// the one that they have come to.
-    fn nvme(portal: SocketAddr, controllers: Arc<Controllers>) -> Speak {
-        speaking(move |stream_bytes_max, here: Option<SocketAddr>| {
+    fn nvme(portal: SocketAddr, controllers: Arc<Controllers>, asks: bool) -> Speak {
+        of_hosts(asks, move |stream_bytes_max, here: Option<SocketAddr>| {
             let found = here.map(|here| SocketAddr::new(here.ip(), portal.port()));
             let portal = if portal.ip().is_unspecified() { found } else { Some(portal) };
             azekura_nvme::Connection::new(stream_bytes_max, portal, &controllers)
@@ -240,10 +261,14 @@ mod tests {
         }
     }
 
-    fn uris(options: &[&str]) -> Vec<String> {
+    fn arguments(options: &[&str]) -> NodeArgs {
         let command = NodeArgs::augment_args(Command::new("node").no_binary_name(true));
         let options = ["--data", "d"].iter().chain(options);
-        let args = NodeArgs::from_arg_matches(&command.get_matches_from(options)).unwrap();
+        NodeArgs::from_arg_matches(&command.get_matches_from(options)).unwrap()
+    }
+
+    fn uris(options: &[&str]) -> Vec<String> {
+        let args = arguments(options);
         ClientListener::endpoints(&args).iter().map(|endpoint| endpoint.uri("v").unwrap_or_default()).collect()
     }
 
@@ -254,6 +279,14 @@ mod tests {
             uris(&["--nbd-socket", "/run/a.nbd", "--nbd", "127.0.0.1:10809", "--nvme", "10.0.0.1:4420"]),
             ["nbd://127.0.0.1:10809/v", unix, "nvme+tcp://10.0.0.1:4420/nqn.2026-01.io.azekura:v"]
         );
+    }
+
+    #[test]
+    fn hosts_are_asked_where_there_is_a_network() {
+        let asks = |options: &[&str], address: &str| arguments(options).asks_hosts(address.parse().unwrap());
+        assert!(asks(&[], "10.0.0.1:3260") && asks(&[], "0.0.0.0:3260") && asks(&[], "[::]:3260"));
+        assert!(!asks(&[], "127.0.0.1:3260") && !asks(&[], "[::1]:1") && !asks(&[], "[::ffff:127.0.0.1]:1"));
+        assert!(asks(&["--ask-loopback-hosts"], "127.0.0.1:3260"));
     }
 
     #[test]

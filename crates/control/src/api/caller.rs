@@ -270,6 +270,7 @@ mod tests {
             role: Role::User,
             project: azekura_model::DEFAULT_PROJECT.to_owned(),
             volumes: None,
+            host: None,
             until: None,
             created: String::new(),
             by: String::new(),

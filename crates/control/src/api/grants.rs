@@ -1,7 +1,7 @@
 //! Grants: listed, made, revoked. Whoever may not make a grant does not see it either.
 
 use azekura_api::endpoint::{GrantCreate, GrantList, GrantRevoke, KeyCreate, Whoami};
-use azekura_api::{ErrorCode, GrantCreated, GrantProof, GrantView, KeyCreated, NoContent, WhoView};
+use azekura_api::{ErrorCode, GrantCreated, GrantProof, GrantView, HostView, KeyCreated, NoContent, WhoView};
 use azekura_base::{GrantId, JoinToken, PeerKey, Role, SecretHash, Token, rfc3339_seconds};
 use azekura_meta::time::{now_rfc3339, unix_seconds};
 use azekura_model::transitions::authorities::newest_authority;
@@ -24,17 +24,23 @@ pub(super) fn view(id: GrantId, grant: &GrantRecord) -> GrantView {
         proof: match grant.kind {
             GrantKind::Token => GrantProof::Token,
             GrantKind::Key => GrantProof::Key,
+            GrantKind::Host => GrantProof::Host,
         },
         key: (grant.kind == GrantKind::Key).then(|| PeerKey(grant.hash.0).to_string()),
         volumes: grant.volumes.as_ref().map(|volumes| volumes.iter().cloned().collect()),
         project: grant.project.clone(),
+        host: grant.host.as_ref().map(|host| HostView {
+            name: host.name.to_string(),
+            chap_user: host.chap.as_ref().map(|chap| chap.user.clone()),
+            mutual_user: host.mutual.as_ref().map(|mutual| mutual.user.clone()),
+        }),
         until: grant.until.map(rfc3339_seconds),
         created: grant.created.clone(),
         by: grant.by.clone(),
     }
 }
 
-fn known(caller: Option<Caller>) -> Result<Caller, ApiError> {
+pub(super) fn known(caller: Option<Caller>) -> Result<Caller, ApiError> {
     caller.ok_or_else(unauthorized)
 }
 
@@ -52,7 +58,7 @@ pub(super) async fn list(Call { api, caller, .. }: Call<GrantList>) -> Answer<Gr
 }
 
 /// Refuses to give what the caller may not give.
-fn check(caller: &Caller, role: Role) -> Result<(), ApiError> {
+pub(super) fn check(caller: &Caller, role: Role) -> Result<(), ApiError> {
     if caller.role.may_grant(role) {
         return Ok(());
     }
@@ -60,7 +66,7 @@ fn check(caller: &Caller, role: Role) -> Result<(), ApiError> {
     Err(ApiError::new(ErrorCode::Forbidden, message, None))
 }
 
-fn draw_id() -> Result<GrantId, ApiError> {
+pub(super) fn draw_id() -> Result<GrantId, ApiError> {
     let drawn = draw_secret().map_err(|error| ApiError::new(ErrorCode::Internal, error.to_string(), None))?;
     let [a, b, c, d, e, f, g, h, ..] = drawn.0;
     Ok(GrantId(u64::from_be_bytes([a, b, c, d, e, f, g, h])))
@@ -89,6 +95,7 @@ pub(super) async fn create(Call { api, caller, body, .. }: Call<GrantCreate>) ->
         role: body.role,
         project: DEFAULT_PROJECT.to_owned(),
         volumes: None,
+        host: None,
         until: ends_after_seconds.map(|seconds| unix_seconds().saturating_add(seconds)),
         created: now_rfc3339(),
         by: caller.name,
@@ -121,6 +128,7 @@ pub(super) async fn create_key(Call { api, caller, body, .. }: Call<KeyCreate>) 
         role: body.role,
         project: DEFAULT_PROJECT.to_owned(),
         volumes: body.volumes.map(|volumes| volumes.into_iter().collect()),
+        host: None,
         until: body.ends_after_seconds.map(|seconds| unix_seconds().saturating_add(seconds)),
         created: now_rfc3339(),
         by: caller.name,

@@ -32,6 +32,7 @@ mod freed;
 mod grants;
 mod health;
 mod host;
+mod hosts;
 mod joining;
 mod known;
 mod layer_questions;
@@ -141,6 +142,7 @@ fn routes() -> Routes {
         .serve(grants::list)
         .serve(grants::create)
         .serve(grants::create_key)
+        .serve(hosts::create)
         .serve(grants::revoke)
         .serve(grants::whoami)
         .serve(joining::join)

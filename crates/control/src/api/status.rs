@@ -10,7 +10,7 @@ use azekura_api::{
 };
 use azekura_base::{DeviceId, PgId};
 use azekura_model::transitions::volumes::{promised_bytes, usable_capacity_bytes};
-use azekura_model::{Endpoint, GroupRecord, Model, VolumeRecord, named};
+use azekura_model::{Endpoint, GroupRecord, HOSTS, Model, VolumeRecord, named};
 
 use super::call::{Answer, Call};
 use super::known::{Known, Wanted, known};
@@ -200,6 +200,7 @@ fn notes(
         ));
     }
     notes.extend(clear_note(model));
+    notes.extend(hosts_notes(model));
     notes
 }
 
@@ -217,6 +218,25 @@ fn clear_note(model: &Model) -> Option<String> {
         let names = named(doors.iter().map(String::as_str));
         format!("NBD is served without TLS on a network, to whoever reaches it: {names}; see docs/security.md")
     })
+}
+
+/// Hosts that whoever reaches the port can pretend to be, and nodes that ask none for its grant.
+fn hosts_notes(model: &Model) -> Vec<String> {
+    let hosts = || model.grants.values().filter_map(|grant| Some((grant.name.as_str(), grant.host.as_ref()?)));
+    let unproved: BTreeSet<&str> = hosts().filter(|(_, host)| host.chap.is_none()).map(|(name, _)| name).collect();
+    let unproved = named(unproved);
+    let older = model.nodes.values().filter(|node| !node.removed && !node.understands.contains(HOSTS));
+    let older = named(older.map(|node| node.name.as_str()));
+    let mut notes = Vec::new();
+    if !unproved.is_empty() {
+        notes.push(format!(
+            "hosts without a secret are let in by a name that anybody can give himself: {unproved}; see docs/security.md"
+        ));
+    }
+    if !older.is_empty() && hosts().next().is_some() {
+        notes.push(format!("nodes of a version that lets any host use all volumes over iSCSI and NVMe: {older}"));
+    }
+    notes
 }
 
 /// Which groups of classes that no volume uses are not healthy: nobody misses them.

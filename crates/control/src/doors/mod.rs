@@ -9,13 +9,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use axum::Router;
+use azekura_base::NodeId;
+use azekura_meta::MetaClient;
 use azekura_transport::https::{Https, StreamTls};
 use azekura_transport::{ChannelError, NodeKey};
 use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::api::Door;
-use crate::authorities::Secrets;
+use crate::authorities::{Authorities, Secrets};
+use crate::host_secrets::{self, OpenedSecrets};
 
 mod port;
 
@@ -80,6 +84,12 @@ impl Doors {
     ) -> Result<Doors, ChannelError> {
         let https = Https::new(&key)?;
         Ok(Doors { port, local, names, key, https, secrets })
+    }
+
+    /// The secrets of hosts, opened with the keys that this node has, or gets from others: whenever they change.
+    #[must_use]
+    pub fn host_secrets(&self, meta: &MetaClient, node: NodeId) -> watch::Receiver<Arc<OpenedSecrets>> {
+        host_secrets::follow(Authorities::new(meta.clone(), node, self))
     }
 
     /// The key by which this node is known.

@@ -2,10 +2,11 @@
 
 use super::{Context, Frontend};
 use crate::HANDSHAKE_MAX;
-use crate::admission::Admission;
+use crate::admission::{Admission, May, Who};
 use crate::effect::{Close, Effect};
 use azekura_base::VolumeId;
 use azekura_gateway::Backend;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,10 +44,23 @@ impl<K: Copy + Ord> Frontend<K> {
         self.effects.extend(late.map(|conn| Effect::Close(conn, Close::AtOnce)));
     }
 
-    /// Closes connections to what has ended, and those whose clients give no sign of life.
+    /// A client has shown something wrong. False: it is told later.
+    pub(super) fn mistaken(&mut self, conn: K, address: Option<IpAddr>, what: &str, now: Duration) -> bool {
+        let from = address.map(|address| format!(", from {address}")).unwrap_or_default();
+        if let Some(more) = self.violations.note(&format!("{what}{from}"), now) {
+            self.effects.push_back(Effect::Warn(format!("refusing a client: {what}{from}{more}")));
+        }
+        self.tries.failed(conn, address, now)
+    }
+
+    /// Tells those that have shown something wrong, when it is time. Closes connections to what has ended, and those
+    /// whose clients give no sign of life.
     pub fn settle(&mut self, cx: &mut Context<'_, K>) {
         self.close_ended(&*cx.backend);
         self.tell_what_is_heeded(cx);
+        while let Some(conn) = self.tries.due(cx.now) {
+            self.pump(conn, cx);
+        }
         while let Some(conn) = self.patience.due(cx.now) {
             let Some(client) = cx.clients.client(conn).filter(|client| !client.has_ended) else { continue };
             if client.protocol().was_heard() {
@@ -77,23 +91,29 @@ impl<K: Copy + Ord> Frontend<K> {
         changed.into_iter().for_each(|conn| self.pump(conn, cx));
     }
 
-    /// From now on this is what those may of whom a key is asked. Who has opened what is not for him any more is cut
-    /// off: nothing that he sends is let in.
+    /// From now on this is what those may of whom a key or a name is asked. Who has opened what is not for him any more
+    /// is cut off, and a host that may nothing any more: nothing that they send is let in.
     pub fn admit_by(&mut self, admission: Arc<Admission>, cx: &mut Context<'_, K>) {
         self.admission = admission;
         let mut cut_off = Vec::new();
-        for (conn, view) in &self.opened {
-            let Some(client) = cx.clients.client(*conn).filter(|client| !client.has_ended) else { continue };
-            if !self.admission.of(client.who).opens(&view.name) {
+        for conn in self.doors.all() {
+            let Some(client) = cx.clients.client(conn).filter(|client| !client.has_ended) else { continue };
+            let may = self.admission.of(&client.who);
+            let goes_on = match (self.opened.get(&conn), &client.who) {
+                (Some(view), _) => may.opens(&view.name),
+                // It is still to open something, or asks what there is.
+                (None, Who::Host(Some(_))) => !matches!(may, May::Nothing),
+                (None, _) => true,
+            };
+            if !goes_on {
                 (client.has_ended, client.ready) = (true, None);
-                cut_off.push(*conn);
+                cut_off.push(conn);
             }
         }
         if cut_off.is_empty() {
             return;
         }
-        let what =
-            format!("closing {} clients' connections: what they have opened is not for them any more", cut_off.len());
+        let what = format!("closing {} clients' connections: they may not use this any more", cut_off.len());
         self.notice(Notice::Revoked, cx.now, &what);
         for conn in cut_off {
             self.turns.gone(conn);

@@ -1,10 +1,10 @@
 //! A protocol of a few lines of text, volumes that only remember what was asked of them, and clients of both.
 #![allow(dead_code, clippy::unwrap_used)]
 
-use azekura_base::{Generation, Inbox, LayerId, Outbox, PeerKey, VolumeId};
+use azekura_base::{Generation, HostName, Inbox, LayerId, Outbox, PeerKey, VolumeId};
 use azekura_frontend::{
-    Client, ClientLimits, Clients, Context, Effect, Event, Exports, Frontend, Opening, Protocol, Request,
-    ReservationAnswer, ReservationRequest, StreamProtocol, Tag,
+    Admittance, Client, ClientLimits, Clients, Context, Effect, Event, Exports, Frontend, Named, Opening, Protocol,
+    Request, ReservationAnswer, ReservationRequest, StreamProtocol, Tag,
 };
 use azekura_gateway::{Backend, Keyring, Op, Outcome, Piece, VolumeView};
 use bytes::Bytes;
@@ -12,9 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// One line a request: `prove KEY`, `open NAME`, `list`, `take NEXUS NAME`, `read OFFSET LEN`, `write OFFSET TEXT`,
-/// `flush`, `reservations`, `quit`. Answers are lines, too, in the order in which they come; `ok N`, `data N …` and
-/// `failed N …` name the request by its place among all.
+/// One line a request: `prove KEY`, `call HOST`, `lie`, `open NAME`, `list`, `take NEXUS NAME`, `read OFFSET LEN`,
+/// `write OFFSET TEXT`, `flush`, `reservations`, `quit`. Answers are lines, too, in the order in which they come;
+/// `ok N`, `data N …` and `failed N …` name the request by its place among all.
 #[derive(Default)]
 pub struct Lines {
     inbox: Inbox,
@@ -94,6 +94,19 @@ impl Protocol for Lines {
             }
             if let Some(key) = line.strip_prefix("prove ") {
                 return Some(Event::Proved(key.parse().ok().map(|byte| PeerKey([byte; 32]))));
+            }
+            if line == "lie" {
+                return Some(Event::Mistaken("it lies".to_owned()));
+            }
+            if let Some(name) = line.strip_prefix("call ") {
+                let host = HostName::of_initiator(name);
+                match exports.admittance(host.as_ref()) {
+                    Admittance::Granted(grant) => return Some(Event::Named(Named { host, grant })),
+                    Admittance::Proves(..) => self.say("prove it"),
+                    Admittance::Refused => self.say("not you"),
+                    Admittance::NotYet => self.say("come again"),
+                }
+                continue;
             }
             if let Some(why) = exports.refusal() {
                 self.say(&why);
@@ -290,6 +303,13 @@ impl Rig {
         let conn = self.connect();
         self.sockets.0.insert(conn, Client::asked(Box::new(Lines::default())));
         self.say(conn, &format!("prove {}", key.map_or("nothing".to_owned(), |key| key.to_string())));
+        conn
+    }
+
+    /// A host, that is to say what it is called.
+    pub fn connect_host(&mut self) -> u32 {
+        let conn = self.connect();
+        self.sockets.0.insert(conn, Client::host(Box::new(Lines::default())));
         conn
     }
 

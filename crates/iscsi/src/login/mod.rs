@@ -5,9 +5,11 @@
 //!       └────────────────────────────►┘
 //! ```
 //!
-//! Nobody proves who he is yet: in the security stage the only method is `None`. CHAP (RFC 7143 section 12.1.3) has its
-//! place in `Login::security_key`, redirection to another portal (section 11.13.5, class 1) in `Refusal`.
+//! In the security stage an initiator proves by [`chap`] who it is, if its grant has a secret; else the only method is
+//! `None`. Redirection to another portal (section 11.13.5, class 1) has its place in `Refusal`.
 
+pub mod binary;
+pub mod chap;
 pub mod keys;
 pub mod text;
 
@@ -15,8 +17,10 @@ use crate::names::{NAME_MAX, nexus, registrant, volume_name};
 use crate::pdu::initiator::LoginRequest;
 use crate::pdu::target::LOGIN_RESPONSE;
 use crate::pdu::{BHS_SIZE, Bhs};
-use azekura_frontend::{Export, Exports, Nexus, Opening};
+use azekura_base::HostName;
+use azekura_frontend::{Admittance, Export, Exports, Named, Nexus, Opening};
 use azekura_model::RegistrantName;
+use chap::{Challenge, Chap, Failure, Said};
 use keys::Parameters;
 use text::{TEXT_MAX, parse, put};
 
@@ -38,8 +42,10 @@ const FULL_FEATURE: u8 = 3;
 pub enum Refusal {
     /// What the initiator said makes no sense here.
     InitiatorError = 0x0200,
-    /// It wants to prove itself in ways that there are not.
+    /// It has not proved who it is, or wants to do so in ways that there are not.
     Authentication = 0x0201,
+    /// It is not let in here, whatever it asks for.
+    Forbidden = 0x0202,
     /// There is no such target.
     NotFound = 0x0203,
     /// It speaks no version that this side speaks.
@@ -84,6 +90,8 @@ pub struct LoggedIn {
 pub enum Step {
     /// The initiator goes on.
     Reply(Bhs, Vec<u8>),
+    /// The initiator is let in: what there is depends on that from now on.
+    Named(Named),
     /// It is not known yet whether this volume can be opened.
     Wanted(String),
     /// It is not known yet whether there is a volume of this name.
@@ -97,7 +105,7 @@ pub enum Step {
 }
 
 /// A login under way.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Login {
     parameters: Parameters,
     /// The stage that it is in; absent before the first request.
@@ -109,8 +117,16 @@ pub struct Login {
     isid: [u8; 6],
     target: Option<String>,
     is_discovery: bool,
-    /// The first whole text has been dealt with.
-    is_known: bool,
+    /// The first whole text has been dealt with: as whom the initiator comes.
+    named: Option<Named>,
+    /// That has been told.
+    is_told: bool,
+    /// What it has to prove first.
+    chap: Option<Chap>,
+    /// What it is asked then; `None`: there is no randomness.
+    challenge: Option<Challenge>,
+    /// It has proved something else.
+    is_mistaken: bool,
     has_declared: bool,
     stat_sn: u32,
     /// The last request and its answer, while that waits for the volume.
@@ -118,13 +134,52 @@ pub struct Login {
 }
 
 impl Login {
+    /// One that has not begun. Who has to prove something is asked this; without it nobody is let in who has to.
+    #[must_use]
+    pub fn new(challenge: Option<Challenge>) -> Login {
+        Login {
+            parameters: Parameters::default(),
+            stage: None,
+            text: Vec::new(),
+            seen: Vec::new(),
+            initiator: None,
+            isid: [0; 6],
+            target: None,
+            is_discovery: false,
+            named: None,
+            is_told: false,
+            chap: None,
+            challenge,
+            is_mistaken: false,
+            has_declared: false,
+            stat_sn: 0,
+            last: None,
+        }
+    }
+
+    /// The host that has been refused because what it has shown is wrong; `None`: it is another reason.
+    #[must_use]
+    pub fn mistaken(&self) -> Option<&HostName> {
+        self.named.as_ref().filter(|_| self.is_mistaken)?.host.as_ref()
+    }
+
+    /// Whether the next stage may begin.
+    fn is_through(&self) -> bool {
+        self.chap.as_ref().is_none_or(Chap::is_proved)
+    }
+
     /// Deals with a login request.
     pub fn request(&mut self, request: LoginRequest, data: &[u8], exports: &dyn Exports) -> Step {
         if self.stage.is_none() {
             (self.stat_sn, self.isid) = (request.exp_stat_sn, request.isid);
         }
-        match self.try_request(&request, data) {
+        match self.try_request(&request, data, exports) {
             Err(refusal) => self.refuse(&request, refusal),
+            Ok(answer) if !self.is_through() => {
+                // The target says when the stage is over (section 6.3.1).
+                let stays = LoginRequest { transit: false, ..request };
+                Step::Reply(self.reply(&stays), answer)
+            }
             Ok(answer) if request.transit && request.nsg == FULL_FEATURE => {
                 self.last = Some((request, answer));
                 self.again(exports)
@@ -143,11 +198,15 @@ impl Login {
         self.last.is_some()
     }
 
-    /// Asks for the volume, and for the session's nexus, once more.
+    /// Says who comes; asks for the volume, and for the session's nexus, once more.
     pub fn again(&mut self, exports: &dyn Exports) -> Step {
         let Some((request, answer)) = self.last.take() else {
             unreachable!("a login asks when it has come to its end")
         };
+        if let Some(named) = self.named.clone().filter(|_| !std::mem::replace(&mut self.is_told, true)) {
+            self.last = Some((request, answer));
+            return Step::Named(named);
+        }
         let export = match self.purpose() {
             Err(refusal) => return self.refuse(&request, refusal),
             Ok(Purpose::Discovery) => None,
@@ -190,7 +249,7 @@ impl Login {
         }
     }
 
-    fn try_request(&mut self, request: &LoginRequest, data: &[u8]) -> Result<Vec<u8>, Refusal> {
+    fn try_request(&mut self, request: &LoginRequest, data: &[u8], exports: &dyn Exports) -> Result<Vec<u8>, Refusal> {
         if request.version_min > 0 {
             return Err(Refusal::Version);
         }
@@ -214,22 +273,26 @@ impl Login {
             return Ok(Vec::new());
         }
         let text = std::mem::take(&mut self.text);
-        let mut answer = Vec::new();
+        let (mut answer, mut said) = (Vec::new(), Said::default());
         for (key, value) in parse(&text).map_err(|_| Refusal::InitiatorError)? {
-            self.key(key, value, &mut answer)?;
+            self.key(key, value, &mut said, &mut answer)?;
         }
         // It has to fit into one PDU, and there are no keys that would make it so long.
         if answer.len() > ANSWER_MAX {
             return Err(Refusal::InitiatorError);
         }
-        if !std::mem::replace(&mut self.is_known, true) {
+        let is_first = self.named.is_none();
+        if is_first {
             // Section 6.3: the first request says who comes and what for.
             if self.initiator.is_none() || self.target.is_none() && !self.is_discovery {
                 return Err(Refusal::MissingParameter);
             }
-            if !self.is_discovery {
-                put(&mut answer, "TargetPortalGroupTag", &PORTAL_GROUP.to_string());
-            }
+            // Before anything else: who is not let in learns nothing of what there is.
+            self.named = Some(self.admitted(exports)?);
+        }
+        self.authenticate(stage, request.transit, &said, &mut answer)?;
+        if is_first && !self.is_discovery {
+            put(&mut answer, "TargetPortalGroupTag", &PORTAL_GROUP.to_string());
         }
         if stage == OPERATIONAL && !std::mem::replace(&mut self.has_declared, true) {
             Parameters::declarations().iter().for_each(|(key, value)| put(&mut answer, key, value));
@@ -237,13 +300,79 @@ impl Login {
         Ok(answer)
     }
 
-    fn key(&mut self, key: &str, value: &str, answer: &mut Vec<u8>) -> Result<(), Refusal> {
+    /// As whom the initiator is let in, once it has proved what it has to.
+    fn admitted(&mut self, exports: &dyn Exports) -> Result<Named, Refusal> {
+        let host = self.initiator.as_deref().and_then(HostName::of_initiator);
+        match exports.admittance(host.as_ref()) {
+            Admittance::Granted(grant) => Ok(Named { host, grant }),
+            Admittance::Proves(grant, secrets) => {
+                let challenge = self.challenge.ok_or(Refusal::Unavailable)?;
+                self.chap = Some(Chap::new(secrets, challenge));
+                Ok(Named { host, grant: Some(grant) })
+            }
+            Admittance::Refused => Err(Refusal::Forbidden),
+            // It tries again; a refusal would be the end for it.
+            Admittance::NotYet => Err(Refusal::Unavailable),
+        }
+    }
+
+    /// `AuthMethod` (section 12.1), and what follows it.
+    fn authenticate(&mut self, stage: u8, ends: bool, said: &Said, answer: &mut Vec<u8>) -> Result<(), Refusal> {
+        let Some(chap) = &mut self.chap else {
+            return match &said.method {
+                Some(methods) if !methods.split(',').any(|method| method == "None") => Err(Refusal::Authentication),
+                Some(_) => {
+                    put(answer, "AuthMethod", "None");
+                    Ok(())
+                }
+                None if said.is_empty() => Ok(()),
+                None => Err(Refusal::InitiatorError),
+            };
+        };
+        if stage != SECURITY {
+            // It has left out the security stage; or goes on with it when that is over.
+            return match chap.is_proved() && said.method.is_none() && said.is_empty() {
+                true => Ok(()),
+                false => Err(Refusal::Authentication),
+            };
+        }
+        chap.text(said, ends, answer).map_err(|failure| {
+            self.is_mistaken = failure == Failure::Mistaken;
+            match failure {
+                Failure::Nonsense => Refusal::InitiatorError,
+                Failure::Unwilling | Failure::Mistaken => Refusal::Authentication,
+            }
+        })
+    }
+
+    /// Whether a key says once more who comes and what for: libiscsi does that in each stage.
+    fn is_repeated(&self, key: &str, value: &str) -> bool {
+        let said = match key {
+            "InitiatorName" => self.initiator.as_deref(),
+            "TargetName" => self.target.as_deref(),
+            "SessionType" if self.is_discovery => Some("Discovery"),
+            "SessionType" => Some("Normal"),
+            "InitiatorAlias" => Some(value),
+            _ => None,
+        };
+        // The first text of the first stage has them once, so that nobody is somebody else behind it.
+        self.named.is_some() && self.stage == Some(OPERATIONAL) && said == Some(value)
+    }
+
+    fn key(&mut self, key: &str, value: &str, said: &mut Said, answer: &mut Vec<u8>) -> Result<(), Refusal> {
+        if self.is_repeated(key, value) {
+            return Ok(());
+        }
         // Section 6.2: a key is negotiated once in a login.
         if self.seen.len() >= KEYS_MAX || self.seen.iter().any(|seen| seen == key) {
             return Err(Refusal::InitiatorError);
         }
         self.seen.push(key.to_owned());
         match key {
+            // Section 6.3: the first request says who comes and what for.
+            "InitiatorName" | "TargetName" | "SessionType" if self.named.is_some() => {
+                return Err(Refusal::InitiatorError);
+            }
             "InitiatorName" | "TargetName" if value.len() > NAME_MAX => return Err(Refusal::InitiatorError),
             "InitiatorName" => self.initiator = Some(value.to_owned()),
             "TargetName" => self.target = Some(value.to_owned()),
@@ -252,21 +381,12 @@ impl Login {
                 "Normal" => {}
                 _ => return Err(Refusal::SessionType),
             },
-            "AuthMethod" => Login::security_key(value, answer)?,
+            _ if said.keep(key, value) => {}
             _ => {
                 let said = self.parameters.answer(key, value);
                 said.text().into_iter().for_each(|value| put(answer, key, value));
             }
         }
-        Ok(())
-    }
-
-    /// `AuthMethod` (section 12.1).
-    fn security_key(value: &str, answer: &mut Vec<u8>) -> Result<(), Refusal> {
-        if !value.split(',').any(|method| method == "None") {
-            return Err(Refusal::Authentication);
-        }
-        put(answer, "AuthMethod", "None");
         Ok(())
     }
 

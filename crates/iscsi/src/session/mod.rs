@@ -16,6 +16,7 @@ mod rights;
 mod room;
 mod task;
 
+use crate::login::chap::Challenge;
 use crate::login::{Login, Refusal, Step};
 use crate::pdu::initiator::{LOGIN, LoginRequest};
 use crate::pdu::reader::{Pdu, Reader, Taking};
@@ -30,7 +31,9 @@ use std::collections::VecDeque;
 
 #[derive(Debug)]
 enum Phase {
-    Login(Login),
+    Login(Box<Login>),
+    /// Its login is refused by this, which waits: the more often somebody is mistaken, the longer.
+    Mistaken(Bhs),
     Full(Box<Full>),
     Over,
 }
@@ -62,16 +65,17 @@ pub struct Connection {
 
 impl Connection {
     /// An initiator that has just connected to the portal `portal` (`host:port`; empty where that has many addresses),
-    /// with a receive buffer of at most so many bytes.
+    /// with a receive buffer of at most so many bytes. Who has to prove something is asked this `challenge`, which was
+    /// drawn for this connection alone; without one nobody is let in who has to.
     #[must_use]
-    pub fn new(stream_bytes_max: usize, portal: &str) -> Connection {
+    pub fn new(stream_bytes_max: usize, portal: &str, challenge: Option<Challenge>) -> Connection {
         let mut inbox = Inbox::new();
         inbox.limit_stream(stream_bytes_max);
         Connection {
             inbox,
             outbox: Outbox::new(),
             reader: Reader::default(),
-            phase: Phase::Login(Login::default()),
+            phase: Phase::Login(Box::new(Login::new(challenge))),
             portal: portal.to_owned(),
             starved: true,
             swept: VecDeque::new(),
@@ -103,14 +107,24 @@ impl Connection {
         let send = |outbox: &mut Outbox, bhs: Bhs, text: Vec<u8>| put(outbox, Digests::default(), bhs, &[text.into()]);
         match step {
             Step::Reply(bhs, text) => send(&mut self.outbox, bhs, text),
+            Step::Named(named) => return Some(Event::Named(named)),
             Step::Wanted(name) => return Some(Event::Wanted { name }),
             Step::Missing(name) => return Some(Event::Missing { name }),
             Step::Nexus(nexus, export) => return Some(Event::WantsNexus { nexus, export }),
             Step::Refused(bhs, refusal) => {
+                if let Phase::Login(login) = &self.phase
+                    && let Some(host) = login.mistaken()
+                {
+                    let event = Event::Mistaken(format!("{host} has shown a wrong name or secret for CHAP"));
+                    self.phase = Phase::Mistaken(bhs);
+                    return Some(event);
+                }
                 send(&mut self.outbox, bhs, Vec::new());
                 return self.end(match refusal {
                     // What any initiator may try.
-                    Refusal::NotFound | Refusal::Unavailable | Refusal::Authentication => Event::Closed,
+                    Refusal::NotFound | Refusal::Unavailable | Refusal::Authentication | Refusal::Forbidden => {
+                        Event::Closed
+                    }
                     _ => Event::Violation(format!("its login was refused with status {:#06x}", refusal as u16)),
                 });
             }
@@ -162,7 +176,7 @@ impl Connection {
                 Ok(()) => None,
                 Err(violation) => self.end(Event::Violation(violation.to_owned())),
             },
-            Phase::Over => None,
+            Phase::Mistaken(_) | Phase::Over => None,
         }
     }
 }
@@ -187,6 +201,11 @@ impl Protocol for Connection {
             }
             let segment_max = match &mut self.phase {
                 Phase::Over => return None,
+                Phase::Mistaken(bhs) => {
+                    let bhs = *bhs;
+                    put(&mut self.outbox, Digests::default(), bhs, &[]);
+                    return self.end(Event::Closed);
+                }
                 Phase::Login(login) if login.waits() => {
                     let step = login.again(exports);
                     match self.login_step(step) {
@@ -261,7 +280,7 @@ impl Protocol for Connection {
             Phase::Full(full) => full.sweep(sweep, why, &mut self.outbox),
             Phase::Login(_) => self.swept.push_back(sweep),
             // What it had may be under way: it has swept when its connection is gone.
-            Phase::Over => {}
+            Phase::Mistaken(_) | Phase::Over => {}
         }
     }
 

@@ -1,22 +1,24 @@
 //! An initiator of a few lines, and a volume in memory behind the connection.
 #![allow(dead_code, clippy::unwrap_used)]
 
-use azekura_base::{Inbox, VolumeId};
+use azekura_base::{HostName, Inbox, VolumeId};
 use azekura_frontend::{
-    Event, Export, Exports, Listing, MakeListing, Opening, Protocol, Request, ReservationRequest, Reservations,
-    StreamProtocol, Tag,
+    Admittance, Event, Export, Exports, Listing, MakeListing, Named, Opening, Protocol, Request, ReservationRequest,
+    Reservations, StreamProtocol, Tag,
 };
 use azekura_gateway::{Outcome, Piece};
-use azekura_iscsi::Connection;
 use azekura_iscsi::login::text::put;
 use azekura_iscsi::pdu::initiator::{DATA_OUT, LoginRequest, ScsiCommand};
 use azekura_iscsi::pdu::reader::{Pdu, Reader};
 use azekura_iscsi::pdu::target::{self, R2T};
 use azekura_iscsi::pdu::{Bhs, Digests, NO_TAG};
+use azekura_iscsi::{Challenge, Connection};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+/// What initiators are asked that have to prove something.
+pub const CHALLENGE: Challenge = Challenge { identifier: 77, bytes: [0xc5; 32] };
 pub const VOLUME_BYTES: usize = 4 << 20;
 pub const TARGET: &str = "iqn.2026-01.io.azekura:vol1";
 
@@ -47,6 +49,23 @@ impl Exports for Late {
     }
 
     fn open(&self, _: &str) -> Opening {
+        self.0.clone()
+    }
+
+    fn listing(&self, protocol: &'static str, make: &MakeListing<'_>) -> Listing {
+        One.listing(protocol, make)
+    }
+}
+
+/// As [`One`], with this said of whoever comes.
+pub struct Gate(pub Admittance);
+
+impl Exports for Gate {
+    fn find(&self, name: &str) -> Option<Export> {
+        One.find(name)
+    }
+
+    fn admittance(&self, _: Option<&HostName>) -> Admittance {
         self.0.clone()
     }
 
@@ -101,6 +120,8 @@ pub struct Peer {
     /// Requests wait in `held` until they are let go.
     pub hold: bool,
     pub held: VecDeque<(Tag, Request)>,
+    /// As whom it was let in.
+    pub named: Option<Named>,
     /// Events but requests.
     pub events: Vec<Event>,
     /// What other sessions are to be told, if there are any.
@@ -124,10 +145,11 @@ pub struct Peer {
 impl Peer {
     pub fn new() -> Peer {
         Peer {
-            conn: Connection::new(256 << 10, "10.0.0.1:3260"),
+            conn: Connection::new(256 << 10, "10.0.0.1:3260", Some(CHALLENGE)),
             volume: vec![0; VOLUME_BYTES],
             hold: false,
             held: VecDeque::new(),
+            named: None,
             events: Vec::new(),
             sweeps: Vec::new(),
             has_others: false,
@@ -233,6 +255,7 @@ impl Peer {
                     self.events.push(event);
                     return;
                 }
+                Some(Event::Named(named)) => assert_eq!(self.named.replace(named), None, "it is told once"),
                 Some(event) => self.events.push(event),
                 None => match self.conn.wants_room() {
                     Some(bytes) if self.has_room => {

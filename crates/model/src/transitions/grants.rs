@@ -27,14 +27,28 @@ fn refusal(grant: &GrantRecord, now: u64) -> Option<String> {
         return Some("nobody is given the role 'node': no token has it, and nodes prove that themselves".to_owned());
     }
     if let Some(volumes) = &grant.volumes {
-        if grant.kind != GrantKind::Key {
-            return Some("tokens are for the API, and so for all volumes; a key may be for some".to_owned());
+        if grant.kind == GrantKind::Token {
+            return Some("tokens are for the API, and so for all volumes; a key or a host may be for some".to_owned());
         }
         if volumes.is_empty() || volumes.len() > KEY_VOLUMES_MAX {
-            return Some(format!("a key is for all volumes, or for 1 to {KEY_VOLUMES_MAX}"));
+            return Some(format!("a key or a host is for all volumes, or for 1 to {KEY_VOLUMES_MAX}"));
         }
         if !grant.role.may(Needs::SeeVolumes) {
             return Some(format!("the role '{}' has nothing to do with volumes", grant.role));
+        }
+    }
+    if (grant.kind == GrantKind::Host) != grant.host.is_some() {
+        return Some("the grant of a host says which one, and no other does".to_owned());
+    }
+    if grant.kind == GrantKind::Host && grant.role != Role::User {
+        return Some(format!("a host uses volumes: its role is 'user', not '{}'", grant.role));
+    }
+    if let Some(host) = &grant.host {
+        if host.mutual.is_some() && host.chap.is_none() {
+            return Some("who is proved something by CHAP proves something himself".to_owned());
+        }
+        if host.chap.is_some() && host.name.is_nvme() {
+            return Some("CHAP is of iSCSI: an NVMe host proves nothing yet".to_owned());
         }
     }
     if grant.role == Role::Join {
@@ -69,6 +83,14 @@ fn refusal_of_key(grant: &GrantRecord, model: &Model) -> Option<String> {
     limited.then(|| format!("these nodes run a version that would let it have all volumes: {}", crate::named(older)))
 }
 
+/// Why this host can't have a grant: it has one.
+fn refusal_of_host(grant: &GrantRecord, model: &Model) -> Option<String> {
+    let name = &grant.host.as_ref()?.name;
+    let mut hosts = model.grants.values().filter_map(|other| Some((&other.name, &other.host.as_ref()?.name)));
+    let (other, _) = hosts.find(|(_, other)| *other == name)?;
+    Some(format!("the host {name} is {other}'s already: azekura host remove {other}"))
+}
+
 /// Makes a grant. `id`: 64 random bits, the same in every attempt. `now`: seconds since 1970.
 ///
 /// # Errors
@@ -93,7 +115,7 @@ pub fn create_grant(records: &Records<'_>, id: GrantId, grant: &GrantRecord, now
     if model.grants.values().any(|other| other.name == grant.name) {
         return Err(MetaError::Exists { kind: Kind::Grant, name: grant.name.clone() }.into());
     }
-    if let Some(reason) = refusal_of_key(grant, model) {
+    if let Some(reason) = refusal_of_key(grant, model).or_else(|| refusal_of_host(grant, model)) {
         return Err(refused(reason).into());
     }
     if model.grants.len() >= GRANTS_MAX {
@@ -121,7 +143,7 @@ pub fn revoke_grant(records: &Records<'_>, id: GrantId) -> Outcome<()> {
 mod tests {
     use super::super::tests::{attempt, run, txn_of};
     use super::*;
-    use crate::{Memory, SecretHash, Unknown};
+    use crate::{ChapRecord, HostRecord, Memory, SecretHash, Unknown};
 
     const NOW: u64 = 1_000;
 
@@ -133,6 +155,7 @@ mod tests {
             role: Role::User,
             project: DEFAULT_PROJECT.to_owned(),
             volumes: None,
+            host: None,
             until: None,
             created: String::new(),
             by: "admin".to_owned(),
@@ -173,7 +196,11 @@ mod tests {
             (2, GrantRecord { role: Role::Node, ..grant("b") }, "no token"),
             (2, GrantRecord { role: Role::Node, ..key("b", 1) }, "no token"),
             (2, GrantRecord { role: Role::Join, ..key("b", 1) }, "a join token"),
-            (2, GrantRecord { volumes: Some(["v".to_owned()].into()), ..grant("b") }, "a key may be for some"),
+            (
+                2,
+                GrantRecord { volumes: Some(["v".to_owned()].into()), ..grant("b") },
+                "a key or a host may be for some",
+            ),
             (2, GrantRecord { volumes: Some([].into()), ..key("b", 1) }, "1 to 1000"),
             (
                 2,
@@ -219,6 +246,39 @@ mod tests {
         let refused = create(&mut memory, 4, &older).unwrap_err().to_string();
         assert!(refused.contains("all volumes: n1"), "{refused}");
         create(&mut memory, 4, &GrantRecord { volumes: None, ..older }).unwrap();
+    }
+
+    fn host(name: &str, host: &str) -> GrantRecord {
+        let host = HostRecord { name: host.parse().unwrap(), chap: None, mutual: None, unknown: Unknown::default() };
+        GrantRecord { kind: GrantKind::Host, host: Some(host), ..grant(name) }
+    }
+
+    fn with_chap(grant: GrantRecord, chap: bool, mutual: bool) -> GrantRecord {
+        let record = || ChapRecord { user: "me".to_owned(), sealed: "1:00".to_owned() };
+        let host = grant.host.map(|host| HostRecord { chap: chap.then(record), mutual: mutual.then(record), ..host });
+        GrantRecord { host, ..grant }
+    }
+
+    #[test]
+    fn a_host_has_one_grant_and_no_other_role() {
+        let mut memory = Memory::new();
+        create(&mut memory, 1, &host("esx1", "iqn.1998-01.com.vmware:esx1")).unwrap();
+        for (bad, told) in [
+            (host("b", "iqn.1998-01.com.vmware:ESX1"), "is esx1's already"),
+            (with_chap(host("b", "nqn.b"), true, false), "proves nothing yet"),
+            (with_chap(host("b", "iqn.b"), false, true), "proves something himself"),
+            (GrantRecord { role: Role::Admin, ..host("b", "iqn.b") }, "its role is 'user'"),
+            (GrantRecord { host: None, ..host("b", "iqn.b") }, "says which one"),
+            (GrantRecord { kind: GrantKind::Key, ..host("b", "iqn.b") }, "no other does"),
+            (GrantRecord { volumes: Some([].into()), ..host("b", "iqn.b") }, "1 to 1000"),
+        ] {
+            let error = create(&mut memory, 2, &bad).unwrap_err().to_string();
+            assert!(error.contains(told), "{told}: {error}");
+        }
+        let some = GrantRecord { volumes: Some(["v".to_owned()].into()), ..host("b", "nqn.2014-08.org.nvmexpress:b") };
+        create(&mut memory, 2, &some).unwrap();
+        run(&mut memory, |records| revoke_grant(records, GrantId(1))).unwrap();
+        create(&mut memory, 3, &host("esx1", "iqn.1998-01.com.vmware:esx1")).unwrap();
     }
 
     #[test]

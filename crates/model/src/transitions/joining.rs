@@ -55,6 +55,7 @@ mod tests {
             role,
             project: DEFAULT_PROJECT.to_owned(),
             volumes: None,
+            host: None,
             until: Some(NOW + 60),
             created: String::new(),
             by: "admin".to_owned(),

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::volumes::check_name;
 use crate::{
-    AckRule, DeviceRecord, DeviceState, ENCRYPTION, Endpoint, FailureKind, GroupRecord, KEY_VOLUMES, Key, Kind,
+    AckRule, DeviceRecord, DeviceState, ENCRYPTION, Endpoint, FailureKind, GroupRecord, HOSTS, KEY_VOLUMES, Key, Kind,
     MetaError, Model, NodeRecord, Outcome, RESERVATIONS, Records, Step, Txn, Unknown,
 };
 
@@ -236,7 +236,7 @@ pub(super) fn register_node_as(records: &Records<'_>, spec: &NodeSpec, invited: 
         keys: Some(vec![spec.key]),
         shut_out: None,
         api_tls: spec.api_tls,
-        understands: [ENCRYPTION.to_owned(), KEY_VOLUMES.to_owned(), RESERVATIONS.to_owned()].into(),
+        understands: [ENCRYPTION, HOSTS, KEY_VOLUMES, RESERVATIONS].map(str::to_owned).into(),
         removed: false,
         unknown: Unknown::default(),
     };

@@ -8,7 +8,8 @@ use crate::keep_alive::KeepAlive;
 use crate::names::{DISCOVERY, Host, party, volume_name};
 use crate::pdu::reader::Received;
 use crate::{QUEUE_ENTRIES, QUEUES_MAX};
-use azekura_frontend::{Event, Export, Exports, Opening};
+use azekura_base::HostName;
+use azekura_frontend::{Admittance, Event, Export, Exports, Named, Opening};
 use std::sync::Arc;
 
 /// What a connection has become.
@@ -52,6 +53,8 @@ pub(super) struct Connect {
     controller: u16,
     subsystem: String,
     host: Host,
+    /// The host is let in.
+    is_named: bool,
     stage: Option<Stage>,
 }
 
@@ -95,6 +98,7 @@ impl Connect {
             controller: data.controller,
             subsystem: data.subsystem,
             host: Host { name: data.host, id: data.host_id },
+            is_named: false,
             stage: Some(Stage::Named),
         })
     }
@@ -102,6 +106,19 @@ impl Connect {
     /// Goes on as far as possible.
     pub fn step(&mut self, exports: &dyn Exports, controllers: &Arc<Controllers>) -> Step {
         let busy = || Step::Fails(Status::CONNECT_BUSY, 0);
+        // Before anything else: who is not let in learns nothing of what there is.
+        if !self.is_named {
+            let host = HostName::of_nvme_host(&self.host.name);
+            return match exports.admittance(host.as_ref()) {
+                Admittance::Granted(grant) => {
+                    self.is_named = true;
+                    Step::Waits(Event::Named(Named { host, grant }))
+                }
+                // A host has no way yet to prove anything here, and grants of hosts that do are not made.
+                Admittance::Refused | Admittance::Proves(..) => Step::Fails(Status::CONNECT_INVALID_HOST, 0),
+                Admittance::NotYet => busy(),
+            };
+        }
         if self.subsystem == DISCOVERY {
             if self.queue != 0 {
                 return fails(invalid(AT_QUEUE, false));

@@ -1,8 +1,10 @@
 //! A host of a few lines, and a volume in memory behind its connections.
 
 use super::bytes_of;
-use azekura_base::{Inbox, Outbox, VolumeId};
-use azekura_frontend::{Event, Export, Exports, Listing, MakeListing, Opening, Protocol, Request, StreamProtocol, Tag};
+use azekura_base::{HostName, Inbox, Outbox, VolumeId};
+use azekura_frontend::{
+    Admittance, Event, Export, Exports, Listing, MakeListing, Named, Opening, Protocol, Request, StreamProtocol, Tag,
+};
 use azekura_gateway::{Outcome, Piece};
 use azekura_nvme::command::admin::Admin;
 use azekura_nvme::command::fabrics::{ConnectData, Fabrics};
@@ -32,6 +34,8 @@ pub struct One {
     /// Connections are let in beside others.
     pub has_nexus: Cell<bool>,
     pub is_read_only: Cell<bool>,
+    /// What is said of whoever comes.
+    pub admittance: RefCell<Admittance>,
 }
 
 impl Exports for One {
@@ -46,6 +50,10 @@ impl Exports for One {
     fn open(&self, name: &str) -> Opening {
         let opening = self.opening.borrow().clone();
         opening.unwrap_or_else(|| self.find(name).map_or(Opening::Unknown, Opening::Ready))
+    }
+
+    fn admittance(&self, _: Option<&HostName>) -> Admittance {
+        self.admittance.borrow().clone()
     }
 
     fn has_nexus(&self) -> bool {
@@ -65,6 +73,7 @@ impl One {
             opening: RefCell::new(None),
             has_nexus: Cell::new(true),
             is_read_only: Cell::new(false),
+            admittance: RefCell::new(Admittance::Granted(None)),
         }
     }
 }
@@ -77,6 +86,8 @@ pub struct Host {
     /// Requests wait in `held` until they are let go.
     pub hold: bool,
     pub held: VecDeque<(Tag, Request)>,
+    /// As whom it was let in.
+    pub named: Option<Named>,
     /// Events but requests.
     pub events: Vec<Event>,
     /// Memory is given.
@@ -101,6 +112,7 @@ impl Host {
             volume: vec![0; VOLUME_BYTES],
             hold: false,
             held: VecDeque::new(),
+            named: None,
             events: Vec::new(),
             has_room: true,
             rooms: Vec::new(),
@@ -277,6 +289,7 @@ impl Host {
                     return;
                 }
                 Some(Event::Disbands(token)) if !self.hold => self.conn.swept(token),
+                Some(Event::Named(named)) => assert_eq!(self.named.replace(named), None, "it is told once"),
                 Some(event) => self.events.push(event),
                 None => match self.conn.wants_room() {
                     Some(bytes) if self.has_room => {

@@ -10,7 +10,7 @@ use crate::disk::seen::Memory;
 use crate::driver::commands::{Command, ReadyDevice};
 use crate::driver::messages::Handles;
 use azekura_base::{DeviceId, LayerId, Shard};
-use azekura_control::{DataKeys, KEYS_RETRY};
+use azekura_control::{DataKeys, KEYS_RETRY, OpenedSecrets};
 use azekura_frontend::Admission;
 use azekura_meta::MetaClient;
 use azekura_meta::time::unix_seconds;
@@ -43,6 +43,8 @@ pub(crate) struct Following {
     known_sender: watch::Sender<Parents>,
     notes: Vec<Note>,
     keys: DataKeys,
+    /// The secrets of hosts.
+    secrets: watch::Receiver<Arc<OpenedSecrets>>,
     /// What the data plane was told that clients may, and when that changes by itself, in seconds since 1970.
     admission: Option<Arc<Admission>>,
     admission_until: Option<u64>,
@@ -55,7 +57,7 @@ impl Following {
         client: &MetaClient,
         shards: Handles,
         memory: Memory,
-        keys: DataKeys,
+        (keys, secrets): (DataKeys, watch::Receiver<Arc<OpenedSecrets>>),
         stop_initialising: &Arc<AtomicBool>,
     ) -> Following {
         Following {
@@ -70,6 +72,7 @@ impl Following {
             known_sender: watch::Sender::new(Parents::new()),
             notes: Vec::new(),
             keys,
+            secrets,
             admission: None,
             admission_until: None,
             stop_initialising: Arc::clone(stop_initialising),
@@ -114,14 +117,17 @@ impl Following {
             if let Err(error) = self.pass_on(&model).await {
                 return error;
             }
+            let until_an_end = self.time_of_admission();
             tokio::select! {
                 changed = models.changed() => if changed.is_err() {
                     return MetaError::Interrupted { reason: "the configuration is not followed any more".to_owned() };
                 },
                 // Whoever has them may be there by now.
                 () = tokio::time::sleep(KEYS_RETRY), if self.keys.any_missing() => {}
+                // Of other hosts this node knows the secrets now.
+                Ok(()) = self.secrets.changed() => {}
                 // Some client's grant ends.
-                () = tokio::time::sleep(self.time_of_admission()), if self.admission_until.is_some() => {}
+                () = tokio::time::sleep(until_an_end), if self.admission_until.is_some() => {}
                 Some(device) = late.recv() => {
                     // The data plane is to know of the layers on the device before it opens the store.
                     self.known.extend(device.parents.iter().copied());
@@ -142,7 +148,8 @@ impl Following {
 
     /// Tells the data plane what clients may, where that has changed.
     fn admit(&mut self, model: &Model) {
-        let (admission, until) = admission(model, unix_seconds());
+        let secrets = self.secrets.borrow_and_update().clone();
+        let (admission, until) = admission(model, &secrets, unix_seconds());
         self.admission_until = until;
         if self.admission.as_deref() != Some(&admission) {
             let admission = Arc::new(admission);

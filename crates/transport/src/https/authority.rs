@@ -2,6 +2,7 @@
 
 use crate::verifier::{name_of, peer_key};
 use crate::{ChannelError, NodeKey};
+use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
 use aws_lc_rs::rand;
 use azekura_base::PeerKey;
 use rcgen::{
@@ -172,6 +173,18 @@ impl Authority {
     #[must_use]
     pub fn secret_pem(&self) -> String {
         format!("{}{}", self.pem, self.issuer.key().serialize_pem())
+    }
+
+    /// A key for another purpose, which tells nothing of the authority's own: HKDF-SHA256 (RFC 5869) of that in PKCS#8.
+    /// Whoever has the authority's key has all of these.
+    ///
+    /// # Errors
+    /// Never, but for a fault in a library.
+    pub fn derive(&self, purpose: &str) -> Result<[u8; 32], ChannelError> {
+        let mut key = [0; 32];
+        let drawn = Salt::new(HKDF_SHA256, b"azekura authority").extract(self.issuer.key().serialized_der());
+        let derived = drawn.expand(&[purpose.as_bytes()], HKDF_SHA256).and_then(|all| all.fill(&mut key));
+        derived.map(|()| key).map_err(|_| ChannelError::Key("nothing can be derived from it".to_owned()))
     }
 
     /// What clients may know it by: the SHA-256 of its SubjectPublicKeyInfo.

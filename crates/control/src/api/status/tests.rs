@@ -270,13 +270,14 @@ fn while_the_configuration_is_away_the_status_says_how_old_it_is() {
     );
 }
 
+fn put(model: &mut Model, key: &str, value: String) {
+    let kv = KeyValue { key: key.into(), value: value.into(), ..KeyValue::default() };
+    model.apply([&azekura_model::Change::Put(kv)], 2);
+}
+
 #[test]
 fn a_drain_tells_which_copies_it_waits_for() {
     let mut model = model();
-    let put = |model: &mut Model, key: &str, value: String| {
-        let kv = KeyValue { key: key.into(), value: value.into(), ..KeyValue::default() };
-        model.apply([&azekura_model::Change::Put(kv)], 2);
-    };
     put(&mut model, "/azekura/v1/devices/1", DEVICE.replace("ID", "1").replace("\"up\"", "\"draining\""));
     let note = |model: &Model| judged(model, &stats()).notes.into_iter().find(|note| note.contains("drained")).unwrap();
     assert!(note(&model).ends_with("1 groups left"), "{}", note(&model));
@@ -302,4 +303,21 @@ fn who_serves_volumes_in_clear_on_a_network_is_named() {
         let told = note(&[guarded[0], ("nbd", address)]).unwrap();
         assert!(told.contains(address) && !told.contains("127"), "{told}");
     }
+}
+
+#[test]
+fn hosts_that_prove_nothing_are_named() {
+    let mut model = model();
+    let notes = |model: &Model| -> Vec<String> {
+        judged(model, &stats()).notes.into_iter().filter(|note| note.contains("host")).collect()
+    };
+    let golden = include_str!("../../../../model/tests/golden/grant-host.json");
+    put(&mut model, "/azekura/v1/grants/063UfDVRKBz", golden.to_owned());
+    let older = notes(&model);
+    assert!(older.len() == 1 && older[0].contains("a version that lets any host"), "{older:?}");
+    let mut unproved: serde_json::Value = serde_json::from_str(golden).unwrap();
+    unproved["host"].as_object_mut().unwrap().retain(|field, _| field == "name");
+    put(&mut model, "/azekura/v1/grants/063UfDVRKBz", unproved.to_string());
+    let told = notes(&model);
+    assert!(told.len() == 2 && told[0].contains("without a secret") && told[0].contains("esx1"), "{told:?}");
 }

@@ -64,7 +64,8 @@ impl DataPlane {
         }
         let stream_bytes = RECEIVE_BYTES_MAX / self.shards.count() / self.clients.frontend.connections();
         // A connection that has ended meanwhile is reported as closed; its stream is of no use.
-        let client = speak(stream_bytes, self.reactor.own_address(conn));
+        let from = self.reactor.peer_address(conn).map(|address| address.ip());
+        let client = speak(stream_bytes, self.reactor.own_address(conn)).coming_from(from);
         let _ = self.reactor.install(conn, Conn::Client(Box::new(client)));
         self.look_for_sharing(conn);
     }
