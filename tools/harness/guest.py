@@ -22,6 +22,7 @@ MODULES = [
     "drivers/virtio/virtio_pci_legacy_dev",
     "drivers/virtio/virtio_pci",
     "drivers/net/virtio_net",
+    "drivers/block/virtio_blk",
     "drivers/nvme/host/nvme-fabrics",
     "drivers/nvme/host/nvme-tcp",
 ]
@@ -47,8 +48,8 @@ def libraries(program):
     return re.findall(r"(/\S+) \(0x", text)
 
 
-def make_image(kernel, folder):
-    """An initial file system for the unpacked kernel package in `kernel`."""
+def make_image(kernel, folder, programs=()):
+    """An initial file system for the unpacked kernel package in `kernel`, with further programs."""
     tree = Path(folder) / "tree"
     shutil.rmtree(tree, ignore_errors=True)
     for name in ["bin", "sbin", "proc", "sys", "dev", "tmp", "mnt", "modules", "etc/nvme", "usr/bin", "usr/sbin"]:
@@ -63,7 +64,7 @@ def make_image(kernel, folder):
             target.with_suffix(".ko").write_bytes(subprocess.check_output(["xz", "-dc", found]))
         else:
             shutil.copy(found, target.with_suffix(".ko"))
-    for program in PROGRAMS:
+    for program in [*PROGRAMS, *programs]:
         for path in [program, *libraries(program)]:
             target = tree / path.lstrip("/")
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -80,16 +81,19 @@ def make_image(kernel, folder):
 class Guest:
     """The machine. Without KVM, which not every machine has that runs tests."""
 
-    def __init__(self, kernel, folder):
+    def __init__(self, kernel, folder, options=(), programs=()):
+        """With further options of QEMU and further programs. Its memory is a memfd that other processes may have."""
         folder = Path(folder)
-        vmlinuz, image = make_image(kernel, folder)
+        vmlinuz, image = make_image(kernel, folder, programs)
         line = folder / "line"
         command = [
             *["qemu-system-x86_64", "-nodefaults", "-display", "none", "-m", "768", "-smp", "2", "-no-reboot"],
+            *["-object", "memory-backend-memfd,id=memory,size=768M,share=on", "-machine", "memory-backend=memory"],
             *["-accel", "tcg", "-cpu", "max", "-kernel", vmlinuz, "-initrd", image],
             *["-append", "console=ttyS0 panic=-1 loglevel=6 nvme_core.multipath=Y"],
             *["-serial", f"file:{folder}/console", "-serial", f"unix:{line},server=on,wait=off"],
             *["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"],
+            *options,
         ]
         self.console = folder / "console"
         self.process = Process(command, folder / "qemu.log")
