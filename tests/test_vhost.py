@@ -1,4 +1,4 @@
-"""The vhost-user door of real nodes, through a client of a few lines. QEMU with a guest's kernel: tests/guest_vhost.py."""
+"""The vhost-user door of real nodes, through a client of a few lines. With QEMU and a kernel: tests/guest_vhost.py."""
 
 import grp
 import os

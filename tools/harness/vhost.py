@@ -1,5 +1,6 @@
-"""A vhost-user client with a driver of a virtio block device, in a few lines: memory in a memfd, split rings, eventfds."""
+"""A vhost-user client and driver of a virtio block device in a few lines: a memfd, split rings, eventfds."""
 
+import fcntl
 import mmap
 import os
 import select
@@ -128,8 +129,6 @@ class Client:
         self.file = os.memfd_create("guest", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self.file, self.size)
         # F_ADD_SEALS, F_SEAL_SHRINK: as QEMU's memory-backend-memfd does.
-        import fcntl
-
         fcntl.fcntl(self.file, 1033, 2)
         self.memory = mmap.mmap(self.file, self.size)
         self.rings, at = [], 0

@@ -282,7 +282,7 @@ mod tests {
         let options = ["--data", "d", "--vhost-socket", "v=/run/v.sock", "--vhost-socket-group", "kvm"];
         let args = NodeArgs::from_arg_matches(&command.get_matches_from(options)).unwrap();
         let endpoint = Endpoint::new("vhost-user", "v=unix:/run/v.sock".to_owned());
-        assert_eq!(ClientListener::endpoints(&args), [endpoint.clone()]);
+        assert_eq!(ClientListener::endpoints(&args), std::slice::from_ref(&endpoint));
         assert!(endpoint.serves("v") && !endpoint.serves("w") && !endpoint.serves(""));
         let [(_, _, ListenAddress::Unix(_, access))] = &wanted(&args)[..] else { panic!() };
         assert_eq!(access.mode, 0o660);

@@ -2,8 +2,8 @@
 //! is judged by the copy: the guest may write on meanwhile.
 
 use crate::CHAIN_MAX;
+use crate::fault::Fault;
 use crate::memory::{Place, Regions};
-use crate::ring::Fault;
 
 /// Bytes of a descriptor.
 pub const DESCRIPTOR_BYTES: usize = 16;

@@ -12,9 +12,9 @@
 //! | 16 + 16 × head: 0 | 1 while the chain is under way |
 //! | 16 + 16 × head: 8..16 | when it was begun, in chains begun |
 //!
-//! Each step is one store of a word, in this order: the head that is given back; the used ring and its index; the head's
-//! mark; the used index here. Where the last one differs from the ring's, the process ended in between, and the chain
-//! of that head was given back.
+//! Each step is one store of a word, in this order: the head that is given back; the used ring and its index; the
+//! head's mark; the used index here. Where the last one differs from the ring's, the process ended in between, and the
+//! chain of that head was given back.
 
 use crate::message::InflightAt;
 use azekura_base::SharedMemory;

@@ -10,17 +10,20 @@
 //! - [`ring`]: split virtqueues; [`chain`]: what a driver has put into one;
 //! - [`inflight`]: the record of what is under way, which outlives this process;
 //! - [`block`]: requests of the block device, and its configuration space;
+//! - [`violation`], [`fault`]: what ends a connection;
 //! - [`connection`]: a [`Connection`], which is a protocol of the front end.
 
 pub mod block;
 pub mod chain;
 pub mod connection;
+pub mod fault;
 pub mod inflight;
 pub mod memory;
 pub mod message;
 pub mod ring;
 #[cfg(test)]
 mod tests;
+pub mod violation;
 
 pub use connection::Connection;
 

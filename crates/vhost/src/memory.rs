@@ -12,8 +12,8 @@ struct Region {
     memory: Box<dyn SharedMemory>,
 }
 
-/// The regions of a guest. Two sorts of addresses lead there: those of the guest, which are in descriptors, and those of
-/// the client's process, which name the rings.
+/// The regions of a guest. Two sorts of addresses lead there: those of the guest, which are in descriptors, and those
+/// of the client's process, which name the rings.
 #[derive(Default)]
 pub struct Regions(Vec<Region>);
 

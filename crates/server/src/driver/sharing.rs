@@ -48,7 +48,7 @@ impl SharedSide {
     }
 
     /// Those that are to be polled.
-    fn to_poll(&mut self) -> BTreeSet<ConnId> {
+    fn take_again(&mut self) -> BTreeSet<ConnId> {
         std::mem::take(&mut self.again)
     }
 

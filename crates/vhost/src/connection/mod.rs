@@ -45,8 +45,8 @@ struct Sweep {
 /// A vhost-user client's connection, on a socket that is one volume's: the back-end of a virtio block device.
 ///
 /// Messages are taken one by one, in the order in which they came; those behind one that needs time (memory to be
-/// mapped, a ring that is to stand still) wait for it. Requests are taken from rings that have been kicked, of one queue
-/// after the other, and are the front end's from then on.
+/// mapped, a ring that is to stand still) wait for it. Requests are taken from rings that have been kicked, of one
+/// queue after the other, and are the front end's from then on.
 pub struct Connection {
     volume: String,
     cluster: u128,

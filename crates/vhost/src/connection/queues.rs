@@ -1,10 +1,11 @@
 //! The queues of a connection, and which of them have something to be taken.
 
 use crate::chain::Chain;
+use crate::fault::Fault;
 use crate::inflight::Inflight;
 use crate::memory::Regions;
 use crate::message::{RingAt, Violation};
-use crate::ring::{Context, Fault, Ring, RingFeatures};
+use crate::ring::{Context, Ring, RingFeatures};
 use std::collections::VecDeque;
 
 /// One queue.

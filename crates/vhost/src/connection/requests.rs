@@ -3,8 +3,8 @@
 use super::{Connection, Phase};
 use crate::block::{self, Data, HEADER_BYTES, Plan, RANGE_BYTES, Status};
 use crate::chain::{self, Chain, Filler, Segment};
+use crate::fault::Fault;
 use crate::message::Violation;
-use crate::ring::Fault;
 use crate::{EMPTY_REQUESTS_MAX, block::IDENTITY_BYTES};
 use azekura_base::PageBuf;
 use azekura_frontend::{Event, Request, Tag, Wish};

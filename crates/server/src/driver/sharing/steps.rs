@@ -40,7 +40,7 @@ impl DataPlane {
 
     /// Polls those protocols that have asked for that in the last turn.
     pub(in crate::driver) fn poll_again(&mut self) {
-        for conn in self.clients.shared.to_poll() {
+        for conn in self.clients.shared.take_again() {
             self.front(|frontend, context| frontend.pump(conn, context));
         }
     }
