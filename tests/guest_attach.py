@@ -29,7 +29,7 @@ def cluster(module_cluster):
 
 @pytest.fixture(scope="module")
 def guest(cluster, tmp_path_factory):
-    machine = Guest(Path(KERNEL), tmp_path_factory.mktemp("guest"), {binary(): "/bin/azekura"})
+    machine = Guest(Path(KERNEL), tmp_path_factory.mktemp("guest"), programs={binary(): "/bin/azekura"})
     # The node's addresses are loopbacks: those of the guest lead there.
     for port in (cluster.first.api_port, cluster.first.nbd_port, cluster.first.nvme_port):
         machine.run(f"nc -ll -p {port} -e nc {HOST_IN_GUEST} {port} >/dev/null 2>&1 &")

@@ -22,6 +22,7 @@ MODULES = [
     "drivers/virtio/virtio_pci_legacy_dev",
     "drivers/virtio/virtio_pci",
     "drivers/net/virtio_net",
+    "drivers/block/virtio_blk",
     "drivers/nvme/host/nvme-fabrics",
     "drivers/nvme/host/nvme-tcp",
     "drivers/block/nbd",
@@ -81,18 +82,22 @@ def make_image(kernel, folder, programs):
 class Guest:
     """The machine. Without KVM, which not every machine has that runs tests."""
 
-    def __init__(self, kernel, folder, programs=None):
-        """`programs`: further programs of this machine, each with its place in the guest."""
+    def __init__(self, kernel, folder, options=(), programs=None):
+        """With further options of QEMU, and further programs of this machine, each with its place in the guest. Its
+        memory is a memfd that other processes may have."""
         folder = Path(folder)
-        programs = {**{path: path for path in PROGRAMS}, **{str(path): place for path, place in (programs or {}).items()}}
+        more = {str(path): place for path, place in (programs or {}).items()}
+        programs = {path: path for path in PROGRAMS} | more
         vmlinuz, image = make_image(kernel, folder, programs)
         line = folder / "line"
         command = [
             *["qemu-system-x86_64", "-nodefaults", "-display", "none", "-m", "768", "-smp", "2", "-no-reboot"],
+            *["-object", "memory-backend-memfd,id=memory,size=768M,share=on", "-machine", "memory-backend=memory"],
             *["-accel", "tcg", "-cpu", "max", "-kernel", vmlinuz, "-initrd", image],
             *["-append", "console=ttyS0 panic=-1 loglevel=6 nvme_core.multipath=Y"],
             *["-serial", f"file:{folder}/console", "-serial", f"unix:{line},server=on,wait=off"],
             *["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"],
+            *options,
         ]
         self.console = folder / "console"
         self.process = Process(command, folder / "qemu.log")

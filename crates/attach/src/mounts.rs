@@ -5,7 +5,6 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-
 use crate::programs::run;
 use crate::{AttachError, Outcome};
 
@@ -63,16 +62,17 @@ impl Mount {
         let node = device.file_name().and_then(|name| name.to_str());
         let is_node = self.shows_device() && node.is_some() && self.root.strip_prefix('/') == node;
         // Whoever has mounted it may have named it by a link.
-        let is_source = || Path::new(&self.source) == device || fs::canonicalize(&self.source).is_ok_and(|to| to == device);
+        let is_source =
+            || Path::new(&self.source) == device || fs::canonicalize(&self.source).is_ok_and(|to| to == device);
         is_node || self.is_number_of(device) || is_source()
     }
 
     /// Whether its file system is on the device of this number.
     fn is_number_of(&self, device: &Path) -> bool {
-        let number = fs::metadata(device).ok().filter(|found| found.file_type().is_block_device()).map(|found| found.rdev());
-        number.is_some_and(|number| {
-            self.number == format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number))
-        })
+        let number =
+            fs::metadata(device).ok().filter(|found| found.file_type().is_block_device()).map(|found| found.rdev());
+        number
+            .is_some_and(|number| self.number == format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number)))
     }
 
     /// Whether it shows a device itself, and no file system on one.

@@ -3,7 +3,6 @@
 use std::ffi::OsStr;
 use std::process::{Command, Output, Stdio};
 
-
 use crate::{AttachError, Outcome};
 
 /// Whether this process is root's.
@@ -44,11 +43,7 @@ pub fn said(output: &Output) -> String {
 ///
 /// # Errors
 /// When it can't be started, or fails: with what it said.
-pub fn run<S: AsRef<OsStr>>(
-    doing: &str,
-    program: &str,
-    arguments: impl IntoIterator<Item = S>,
-) -> Outcome<String> {
+pub fn run<S: AsRef<OsStr>>(doing: &str, program: &str, arguments: impl IntoIterator<Item = S>) -> Outcome<String> {
     let output = output(program, arguments)?;
     if !output.status.success() {
         return Err(AttachError::internal(format!("{doing}: {program} has ended with {}", said(&output))));

@@ -149,7 +149,8 @@ impl AttachArgs {
             }
         };
         let link = make_link(&self.volume, &attached.device)?;
-        let passed_over = attached.passed_over.into_iter().map(|gone| NotHere { via: gone.way.to_string(), why: gone.why });
+        let passed_over =
+            attached.passed_over.into_iter().map(|gone| NotHere { via: gone.way.to_string(), why: gone.why });
         let done = Done {
             volume: self.volume,
             device: attached.device,
@@ -189,8 +190,9 @@ fn user(volume: &VolumeView, asked: Option<&str>) -> Result<Option<String>, CliE
     let Some(has) = volume.attachments.iter().find(|entry| !entry.shared) else { return Ok(None) };
     let (name, node) = (&volume.name, &has.node_name);
     if asked.is_some_and(|asked| asked != node) {
-        return Err(CliError::new(format!("volume {name} is attached to node {node}"))
-            .hint(format!("leave --node out, or take it away from there: azekura volume detach {name} --node {node}")));
+        return Err(CliError::new(format!("volume {name} is attached to node {node}")).hint(format!(
+            "leave --node out, or take it away from there: azekura volume detach {name} --node {node}"
+        )));
     }
     // Two machines that write to one file system destroy it, also where they do so through one node.
     if has.in_use {
@@ -252,7 +254,8 @@ fn choose<'a>(nodes: &'a [NodeView], named: Option<&str>, is_local: bool) -> Res
 /// Lets the link of the volume's name lead to the device.
 fn make_link(volume: &str, device: &Path) -> Result<PathBuf, CliError> {
     let link = Path::new(LINKS).join(volume);
-    let failed = |error| CliError::new(format!("{} is made, but not the link {}: {error}", device.display(), link.display()));
+    let failed =
+        |error| CliError::new(format!("{} is made, but not the link {}: {error}", device.display(), link.display()));
     if fs::read_link(&link).is_ok_and(|target| target == device) {
         return Ok(link);
     }
@@ -268,8 +271,13 @@ fn make_link(volume: &str, device: &Path) -> Result<PathBuf, CliError> {
 
 fn text(done: &Done) -> String {
     let through = done.node.as_ref().map_or_else(|| ", as it was".to_owned(), |node| format!(", through node {node}"));
-    let mut text =
-        format!("Volume {} is {} ({}), by {}{through}.\n", done.volume, done.link.display(), done.device.display(), done.via);
+    let mut text = format!(
+        "Volume {} is {} ({}), by {}{through}.\n",
+        done.volume,
+        done.link.display(),
+        done.device.display(),
+        done.via
+    );
     for NotHere { via, why } in &done.passed_over {
         text += &format!("Not by {via}: {why}.\n");
     }
@@ -285,7 +293,8 @@ impl DetachArgs {
         if let Some(device) = &device {
             let users = users(device)?;
             if !users.is_empty() {
-                let error = CliError::new(format!("volume {volume} ({}) is used: {}", device.display(), users.join(", ")));
+                let error =
+                    CliError::new(format!("volume {volume} ({}) is used: {}", device.display(), users.join(", ")));
                 return Err(error.hint("unmount it, or take it out of there, first"));
             }
         }
@@ -374,10 +383,8 @@ mod tests {
     use super::*;
 
     fn node(name: &str, alive: bool, endpoints: &[(&str, &str)]) -> NodeView {
-        let endpoints: Vec<_> = endpoints
-            .iter()
-            .map(|(protocol, address)| json!({ "protocol": protocol, "address": address }))
-            .collect();
+        let endpoints: Vec<_> =
+            endpoints.iter().map(|(protocol, address)| json!({ "protocol": protocol, "address": address })).collect();
         serde_json::from_value(json!({
             "id": 1, "name": name, "alive": alive, "data_address": "10.0.0.9:7101", "api_address": "",
             "endpoints": endpoints, "site": "", "rack": "", "devices": 1, "leader": false,
@@ -446,7 +453,10 @@ mod tests {
             link: "/dev/azekura/v".into(),
             via: "fuse".into(),
             node: Some("n1".into()),
-            passed_over: vec![NotHere { via: "nbd".into(), why: "the kernel has no NBD devices (modprobe nbd)".into() }],
+            passed_over: vec![NotHere {
+                via: "nbd".into(),
+                why: "the kernel has no NBD devices (modprobe nbd)".into(),
+            }],
         };
         let wanted = "Volume v is /dev/azekura/v (/dev/loop0), by fuse, through node n1.\n\
                       Not by nbd: the kernel has no NBD devices (modprobe nbd).\n";

@@ -43,6 +43,16 @@ pub enum Wish {
         /// The queue.
         queue: u32,
     },
+    /// Make a memory file of zeros that can't be made shorter, and send it to the client with these bytes: for what the
+    /// client is to keep. What was to be sent before has been sent; the connection ends where it can't be.
+    Lend {
+        /// What goes with it, a few bytes.
+        bytes: Vec<u8>,
+        /// The file's length in bytes.
+        len: u64,
+    },
+    /// Poll the protocol once more in the next turn, when others have had theirs.
+    Poll,
 }
 
 /// A protocol of whose client a connection brings more than bytes: memory that both have, and eventfds by which each

@@ -22,6 +22,8 @@ impl Endpoint {
     pub const NBD: &'static str = "nbd";
     /// The name of NBD where TLS is demanded; addresses are `host:port`. Versions before this do not know it.
     pub const NBDS: &'static str = "nbds";
+    /// The name of vhost-user, where an address is one volume's: `VOLUME=unix:PATH`.
+    pub const VHOST_USER: &'static str = "vhost-user";
     /// What the address of a unix socket begins with; the socket's path follows.
     pub const UNIX_PREFIX: &'static str = "unix:";
 
@@ -29,6 +31,18 @@ impl Endpoint {
     #[must_use]
     pub fn new(protocol: &str, address: String) -> Endpoint {
         Endpoint { protocol: protocol.to_owned(), address }
+    }
+
+    /// An endpoint at which one volume is served.
+    #[must_use]
+    pub fn of_volume(protocol: &str, volume: &str, address: &str) -> Endpoint {
+        Endpoint::new(protocol, format!("{volume}={address}"))
+    }
+
+    /// Whether an export is served here.
+    #[must_use]
+    pub fn serves(&self, export: &str) -> bool {
+        self.protocol != Endpoint::VHOST_USER || self.address.split_once('=').is_some_and(|(only, _)| only == export)
     }
 
     /// The URI by which clients open an export here; `None` when this version does not know the protocol.

@@ -77,6 +77,7 @@ mod descriptors;
 mod device;
 mod event;
 mod ids;
+mod lending;
 mod listener;
 mod memory;
 mod patience;

@@ -18,6 +18,15 @@ fn connections(text: &str) -> Result<usize, String> {
     number.ok_or_else(|| format!("a number from 1 to {CLIENT_CONNECTIONS_MAX}"))
 }
 
+/// A volume that has a socket of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VhostSocket {
+    /// The volume, or the snapshot.
+    pub volume: String,
+    /// The socket.
+    pub path: PathBuf,
+}
+
 /// Run a node: it keeps copies of volumes on its devices and serves every volume of the cluster to clients.
 ///
 /// The process stays in the foreground and logs to standard error; stop it with Ctrl-C or SIGTERM. Everything that
@@ -109,6 +118,20 @@ pub struct NodeArgs {
     /// ('azekura host add'). Without this, whoever is on this machine may everything with all volumes there.
     #[arg(long)]
     pub ask_loopback_hosts: bool,
+
+    /// Where QEMU's vhost-user-blk and others of this machine that share memory find a volume, or a snapshot
+    /// (VOLUME@SNAPSHOT): a unix socket of its own, with one client at a time (docs/vhost.md). May be given often.
+    #[arg(long, value_name = "VOLUME=PATH", value_parser = vhost_socket)]
+    pub vhost_socket: Vec<VhostSocket>,
+
+    /// Who may connect to those sockets: the mode of their files, in octal. Connecting takes the right to write
+    /// [default: 600, or 660 with --vhost-socket-group].
+    #[arg(long, value_name = "MODE", value_parser = socket_mode, requires = "vhost_socket")]
+    pub vhost_socket_mode: Option<u32>,
+
+    /// The group of those sockets' files: a name of /etc/group or a number [default: the process's].
+    #[arg(long, value_name = "GROUP", requires = "vhost_socket")]
+    pub vhost_socket_group: Option<String>,
 
     /// How many connections of clients there may be at a time; further ones are refused. Other nodes have places of
     /// their own. At most half of the files that the process may have open.
@@ -259,6 +282,13 @@ fn socket_mode(text: &str) -> Result<u32, String> {
     mode.ok_or_else(|| "three octal digits, as chmod takes them: 660 lets the owner and the group connect".to_owned())
 }
 
+fn vhost_socket(text: &str) -> Result<VhostSocket, String> {
+    let parts = text.split_once('=').filter(|(volume, path)| !volume.is_empty() && !path.is_empty());
+    let (volume, path) =
+        parts.ok_or_else(|| "a volume and its socket, as in vm1-root=/run/vm1-root.sock".to_owned())?;
+    Ok(VhostSocket { volume: volume.to_owned(), path: path.into() })
+}
+
 fn nbd_transport(text: &str) -> Result<Transport, String> {
     match text.parse() {
         Ok(Transport::Both) => Err("an address has either: where both are served, somebody on the way talks clients \
@@ -335,6 +365,16 @@ mod tests {
         assert_eq!((socket_mode("660"), socket_mode("0600"), socket_mode("0")), (Ok(0o660), Ok(0o600), Ok(0)));
         for nonsense in ["", "680", "rw", "+60", "1777", "0o66", "-1"] {
             assert!(socket_mode(nonsense).is_err_and(|error| error.contains("octal")), "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn a_vhost_socket_is_a_volumes() {
+        let sockets = read(&["--vhost-socket", "v=/run/a=b", "--vhost-socket", "w@monday=s"]).vhost_socket;
+        let sockets: Vec<_> = sockets.iter().map(|one| (one.volume.as_str(), one.path.to_str())).collect();
+        assert_eq!(sockets, [("v", Some("/run/a=b")), ("w@monday", Some("s"))]);
+        for nonsense in ["", "v", "=s", "v=", "/run/a"] {
+            assert!(vhost_socket(nonsense).is_err_and(|error| error.contains("vm1-root=")), "{nonsense}");
         }
     }
 

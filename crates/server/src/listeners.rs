@@ -1,6 +1,6 @@
 //! Where clients connect, and what they speak there.
 
-use crate::args::NodeArgs;
+use crate::args::{NodeArgs, VhostSocket};
 use crate::secured::SecuredDoor;
 use azekura_frontend::{Client, StreamProtocol};
 use azekura_iscsi::{CHALLENGE_BYTES, Challenge};
@@ -102,22 +102,25 @@ impl ListenAddress {
 }
 
 /// What is spoken at an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Spoken {
     Nbd,
     NbdOverTls,
     Iscsi,
     Nvme,
+    /// For one volume.
+    VhostUser(String),
 }
 
 impl Spoken {
     /// As the cluster's configuration has it.
-    fn name(self) -> &'static str {
+    fn name(&self) -> &'static str {
         match self {
             Spoken::Nbd => Endpoint::NBD,
             Spoken::NbdOverTls => Endpoint::NBDS,
             Spoken::Iscsi => "iscsi",
             Spoken::Nvme => Endpoint::NVME,
+            Spoken::VhostUser(_) => Endpoint::VHOST_USER,
         }
     }
 }
@@ -142,6 +145,11 @@ fn wanted(args: &NodeArgs) -> Vec<(&'static str, Spoken, ListenAddress)> {
         let at = wanted.iter().take_while(|(option, ..)| option.starts_with("--nbd")).count();
         wanted.insert(at, ("--nbd-socket", Spoken::Nbd, ListenAddress::Unix(path, access)));
     }
+    let access = Access::of(args.vhost_socket_mode, args.vhost_socket_group.clone());
+    wanted.extend(args.vhost_socket.iter().map(|VhostSocket { volume, path }| {
+        let address = ListenAddress::Unix(path.clone(), access.clone());
+        ("--vhost-socket", Spoken::VhostUser(volume.clone()), address)
+    }));
     wanted
 }
 
@@ -193,7 +201,7 @@ impl ClientListener {
     #[must_use]
     pub fn all(args: &NodeArgs, shared: &Shared) -> Vec<ClientListener> {
         let listener = |(option, spoken, address)| {
-            let speak = match (spoken, &address) {
+            let speak = match (&spoken, &address) {
                 (Spoken::NbdOverTls, _) => {
                     let door = shared.secured.clone();
                     let speak: Speak = Arc::new(move |bytes, _| Client::asked(Box::new(door.connected(bytes))));
@@ -205,6 +213,9 @@ impl ClientListener {
                 (Spoken::Nvme, ListenAddress::Tcp(address)) => {
                     let (portal, controllers) = (args.nvme.unwrap_or(*address), Arc::clone(&shared.controllers));
                     ClientListener::nvme(portal, controllers, args.asks_hosts(*address))
+                }
+                (Spoken::VhostUser(volume), _) => {
+                    ClientListener::vhost_user(volume.clone(), Arc::clone(&shared.controllers))
                 }
                 _ => speaking(|bytes, _| azekura_nbd::Connection::new(bytes)),
             };
@@ -229,6 +240,12 @@ impl ClientListener {
         })
     }
 
+    fn vhost_user(volume: String, controllers: Arc<Controllers>) -> Speak {
+        speaking(move |stream_bytes_max, _| {
+            azekura_vhost::Connection::new(stream_bytes_max, &volume, controllers.cluster())
+        })
+    }
+
     /// Where clients connect, by a node's options, as the cluster's configuration has it.
     #[must_use]
     pub fn endpoints(args: &NodeArgs) -> Vec<Endpoint> {
@@ -237,7 +254,10 @@ impl ClientListener {
                 ListenAddress::Tcp(address) => address.to_string(),
                 ListenAddress::Unix(path, _) => format!("{}{}", Endpoint::UNIX_PREFIX, path.display()),
             };
-            Endpoint::new(spoken.name(), address)
+            match &spoken {
+                Spoken::VhostUser(volume) => Endpoint::of_volume(spoken.name(), volume, &address),
+                _ => Endpoint::new(spoken.name(), address),
+            }
         };
         wanted(args).into_iter().map(endpoint).collect()
     }
@@ -290,6 +310,18 @@ mod tests {
     }
 
     #[test]
+    fn a_vhost_socket_is_announced_with_its_volume() {
+        let command = NodeArgs::augment_args(Command::new("node").no_binary_name(true));
+        let options = ["--data", "d", "--vhost-socket", "v=/run/v.sock", "--vhost-socket-group", "kvm"];
+        let args = NodeArgs::from_arg_matches(&command.get_matches_from(options)).unwrap();
+        let endpoint = Endpoint::new("vhost-user", "v=unix:/run/v.sock".to_owned());
+        assert_eq!(ClientListener::endpoints(&args), std::slice::from_ref(&endpoint));
+        assert!(endpoint.serves("v") && !endpoint.serves("w") && !endpoint.serves(""));
+        let [(_, _, ListenAddress::Unix(_, access))] = &wanted(&args)[..] else { panic!() };
+        assert_eq!(access.mode, 0o660);
+    }
+
+    #[test]
     fn nbd_is_spoken_over_tls_where_there_is_a_network() {
         assert_eq!(uris(&["--nbd", "10.0.0.1:10809"]), ["nbds://10.0.0.1:10809/v"]);
         assert_eq!(uris(&["--nbd", "0.0.0.0:10809"]), ["nbds://0.0.0.0:10809/v"]);
@@ -306,6 +338,7 @@ mod tests {
     fn protocols_call_themselves_what_the_configuration_calls_them() {
         let [nbd, iscsi] = [azekura_nbd::Connection::name(), azekura_iscsi::Connection::name()];
         assert_eq!([nbd, iscsi], [Spoken::Nbd.name(), Spoken::Iscsi.name()]);
+        assert_eq!(azekura_vhost::Connection::name(), Spoken::VhostUser(String::new()).name());
         let [nbds, nvme] = [crate::secured::Secured::name(), azekura_nvme::Connection::name()];
         assert_eq!([nbds, nvme], [Spoken::NbdOverTls.name(), Spoken::Nvme.name()]);
     }

@@ -17,10 +17,10 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::mounts::{Mounts, unmount_all};
-use crate::programs::{is_there, run};
 use super::qmp::Qmp;
 use super::{Attach, Wanted, Way, loops, size, wait};
+use crate::mounts::{Mounts, unmount_all};
+use crate::programs::{is_there, run};
 use crate::{AttachError, Outcome};
 
 const DAEMON: &str = "qemu-storage-daemon";
@@ -181,7 +181,8 @@ impl Fuse {
             let reason = format!("{} is too long for a socket: give a shorter --state", socket.display());
             return Err(AttachError::precondition(reason));
         }
-        fs::write(&disk, b"").map_err(|error| AttachError::internal(format!("can't make {}: {error}", disk.display())))?;
+        fs::write(&disk, b"")
+            .map_err(|error| AttachError::internal(format!("can't make {}: {error}", disk.display())))?;
         let export = json!({
             "type": "fuse", "id": "export", "node-name": "disk", "mountpoint": disk, "writable": !wanted.read_only,
         });

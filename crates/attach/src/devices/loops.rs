@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-
 use crate::programs::run;
 use crate::{AttachError, Outcome};
 

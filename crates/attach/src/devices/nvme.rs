@@ -4,9 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-
-use crate::programs::{is_there, run};
 use super::{Attach, Wanted, Way, size, wait};
+use crate::programs::{is_there, run};
 use crate::{AttachError, Outcome};
 
 const CLI: &str = "nvme";

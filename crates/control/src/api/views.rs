@@ -59,7 +59,7 @@ pub(super) fn volume(keys: &DataKeys, model: &Model, volume: &VolumeRecord) -> V
 pub(super) fn endpoints_of(model: &Model, export: &str) -> Vec<EndpointView> {
     let alive = model.nodes.values().filter(|node| model.alive.contains_key(&node.id));
     let with_uri = |endpoint: &Endpoint| EndpointView { uri: endpoint.uri(export), ..endpoint.shown() };
-    alive.flat_map(|node| &node.endpoints).map(with_uri).collect()
+    alive.flat_map(|node| &node.endpoints).filter(|endpoint| endpoint.serves(export)).map(with_uri).collect()
 }
 
 /// A storage class.

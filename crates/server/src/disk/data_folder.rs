@@ -245,7 +245,10 @@ impl DataFolder {
         }
         let why = if refused.is_empty() { "no disk was found".to_owned() } else { refused.join("; ") };
         let named = disks.iter().any(|disk| disk.named);
-        ensure!(!(named && numbers.is_empty()), "none of the disks (--disk) can be used, and the node has no others: {why}");
+        ensure!(
+            !(named && numbers.is_empty()),
+            "none of the disks (--disk) can be used, and the node has no others: {why}"
+        );
         if numbers.is_empty() {
             tracing::warn!("none of the disks that --disk means can be used, so this node keeps no data: {why}");
         }

@@ -203,12 +203,14 @@ impl DataPlane {
             }
             let wake = self.node.next_wake();
             let timeout = self.clients.frontend.next_look().map_or(wake, |look| look.min(wake)).saturating_sub(now);
+            let timeout = if self.clients.shared.has_to_poll() { Duration::ZERO } else { timeout };
             self.reactor.wait(Some(timeout), &mut events)?;
             // After the events: everything that they bring was there before this time.
             self.see_time();
             for event in events.drain(..) {
                 self.handle_event(event);
             }
+            self.poll_again();
             self.turn();
             if let Some(stopped) = self.stopping.take() {
                 // Everything answered is durable already: there is nothing to wait for.

@@ -22,6 +22,8 @@ pub(super) struct SharedSide {
     conns: BTreeSet<ConnId>,
     queues: BTreeMap<(ConnId, u32), Bells>,
     heard: BTreeMap<BellId, (ConnId, u32)>,
+    /// To be polled in the next turn.
+    again: BTreeSet<ConnId>,
 }
 
 impl SharedSide {
@@ -33,6 +35,21 @@ impl SharedSide {
     /// The connections of all of them.
     fn conns(&self) -> Vec<ConnId> {
         self.conns.iter().copied().collect()
+    }
+
+    /// A protocol is to be polled in the next turn.
+    fn poll_again(&mut self, conn: ConnId) {
+        self.again.insert(conn);
+    }
+
+    /// Some protocols are to be polled in the next turn, which is not to wait.
+    pub(super) fn has_to_poll(&self) -> bool {
+        !self.again.is_empty()
+    }
+
+    /// Those that are to be polled.
+    fn take_again(&mut self) -> BTreeSet<ConnId> {
+        std::mem::take(&mut self.again)
     }
 
     /// Whose bell this is.
@@ -74,6 +91,7 @@ impl SharedSide {
         if !self.conns.remove(&conn) {
             return Vec::new();
         }
+        self.again.remove(&conn);
         let queues: Vec<u32> = self.queues.range((conn, 0)..=(conn, u32::MAX)).map(|((_, queue), _)| *queue).collect();
         queues.into_iter().flat_map(|queue| self.forget(conn, queue)).collect()
     }

@@ -1,10 +1,11 @@
 //! What protocols of clients ask for that share memory with this process.
 
 use crate::driver::dataplane::DataPlane;
+use crate::driver::messages::Report;
 use crate::driver::stream::Conn;
 use azekura_base::SharedMemory;
 use azekura_frontend::{Sharing, Wish};
-use azekura_reactor::{BellId, ConnId, MappedMemory};
+use azekura_reactor::{BellId, Close, ConnId, MappedMemory};
 
 impl DataPlane {
     fn sharing(&mut self, conn: ConnId) -> Option<&mut dyn Sharing> {
@@ -37,6 +38,13 @@ impl DataPlane {
         self.front(|frontend, context| frontend.pump(conn, context));
     }
 
+    /// Polls those protocols that have asked for that in the last turn.
+    pub(in crate::driver) fn poll_again(&mut self) {
+        for conn in self.clients.shared.take_again() {
+            self.front(|frontend, context| frontend.pump(conn, context));
+        }
+    }
+
     /// Does what these protocols ask for. True when one of them was told something, and polled for that.
     pub(in crate::driver) fn grant_wishes(&mut self) -> bool {
         let mut told = false;
@@ -67,6 +75,18 @@ impl DataPlane {
             Wish::Ring { queue } => {
                 let kept = self.clients.shared.kept(conn, queue);
                 kept.into_iter().for_each(|bell| self.reactor.ring_bell(bell));
+                return false;
+            }
+            Wish::Lend { bytes, len } => {
+                // Without it the client would wait for an answer for ever.
+                if let Err(error) = self.reactor.lend(conn, &bytes, len) {
+                    self.report(Report::Warn(format!("closing a client's connection: can't lend it memory: {error}")));
+                    self.reactor.close(conn, Close::AtOnce);
+                }
+                return false;
+            }
+            Wish::Poll => {
+                self.clients.shared.poll_again(conn);
                 return false;
             }
             Wish::Forget { queue } => {
