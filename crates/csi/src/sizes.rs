@@ -45,8 +45,8 @@ impl Range {
         (self.least..=self.most).contains(&bytes)
     }
 
-    /// The size to take for a volume that is empty: whole blocks, and not less than `floor` bytes, which its file system
-    /// needs.
+    /// The size to take for a volume that is empty: whole blocks, and not less than `floor` bytes, which its file
+    /// system needs.
     pub(crate) fn choose_empty(self, floor: u64) -> Outcome<u64> {
         if self.most < floor {
             let reason = format!("the file system needs at least {floor} bytes, and at most {} are wanted", self.most);

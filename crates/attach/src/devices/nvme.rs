@@ -36,8 +36,8 @@ impl Nvme {
         Nvme { sys }
     }
 
-    /// The volumes that are namespaces, each once. With the kernel's multipath the namespaces stand under the subsystem,
-    /// else under the controller.
+    /// The volumes that are namespaces, each once. With the kernel's multipath the namespaces stand under the
+    /// subsystem, else under the controller.
     fn namespaces(&self) -> Vec<(String, PathBuf)> {
         let mut found: Vec<(String, PathBuf)> = Vec::new();
         for kind in ["class/nvme-subsystem", "class/nvme"] {
