@@ -22,7 +22,7 @@ PROGRAMS = [name for name in ("qemu-storage-daemon", "nbdfuse") if shutil.which(
 pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(not HAS_DEVICES, reason="needs root, FUSE and loop devices"),
-    pytest.mark.skipif(not PROGRAMS, reason="there is neither qemu-storage-daemon nor nbdfuse: ./dev test installs them"),
+    pytest.mark.skipif(not PROGRAMS, reason="neither qemu-storage-daemon nor nbdfuse is here: ./dev test has them"),
 ]
 
 
