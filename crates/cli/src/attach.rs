@@ -23,7 +23,7 @@ const LINKS: &str = "/dev/azekura";
 
 /// What all three need.
 #[derive(Debug, Args)]
-struct Here {
+struct StateArgs {
     /// A folder that is empty after a restart of the machine, for sockets and mounts of the way `fuse`.
     #[arg(long, value_name = "DIR", default_value = "/run/azekura-attach")]
     state: PathBuf,
@@ -53,7 +53,7 @@ pub struct AttachArgs {
     #[arg(long)]
     read_only: bool,
     #[command(flatten)]
-    here: Here,
+    state: StateArgs,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -64,7 +64,7 @@ pub struct DetachArgs {
     /// The volume, or VOLUME@SNAPSHOT.
     volume: String,
     #[command(flatten)]
-    here: Here,
+    state: StateArgs,
     /// Print JSON instead of text.
     #[arg(long)]
     json: bool,
@@ -74,7 +74,7 @@ pub struct DetachArgs {
 #[derive(Debug, Args)]
 pub struct AttachedArgs {
     #[command(flatten)]
-    here: Here,
+    state: StateArgs,
     /// Print JSON instead of text.
     #[arg(long)]
     json: bool,
@@ -118,7 +118,7 @@ impl From<AttachError> for CliError {
     }
 }
 
-impl Here {
+impl StateArgs {
     /// The ways, for this process alone.
     fn devices(&self, via: Way) -> Result<(Devices, File), CliError> {
         if !programs::is_root() {
@@ -135,7 +135,7 @@ impl Here {
 impl AttachArgs {
     /// Attaches, or finds what is attached.
     pub fn run(self) -> Result<ExitCode, CliError> {
-        let (devices, _alone) = self.here.devices(self.via)?;
+        let (devices, _alone) = self.state.devices(self.via)?;
         let there = devices.list()?.into_iter().find(|found| found.volume == self.volume);
         let (attached, node) = match there {
             // Whoever repeats the command need not reach the cluster for that.
@@ -287,7 +287,7 @@ fn text(done: &Done) -> String {
 impl DetachArgs {
     /// Detaches; where nothing is attached, nothing is to be done.
     pub fn run(self) -> Result<ExitCode, CliError> {
-        let (devices, _alone) = self.here.devices(Way::Auto)?;
+        let (devices, _alone) = self.state.devices(Way::Auto)?;
         let volume = &self.volume;
         let device = devices.find(volume)?;
         if let Some(device) = &device {
@@ -334,7 +334,7 @@ impl AttachedArgs {
     /// Lists.
     pub fn run(self) -> Result<ExitCode, CliError> {
         let mounts = Mounts::now()?;
-        let shown = Devices::new(Way::Auto, &self.here.state).list()?.into_iter().map(|found| {
+        let shown = Devices::new(Way::Auto, &self.state.state).list()?.into_iter().map(|found| {
             let link = Path::new(LINKS).join(&found.volume);
             let leads = fs::read_link(&link).is_ok_and(|target| target == found.device);
             Shown {
