@@ -88,6 +88,12 @@ pub struct AttachmentView {
     pub node: NodeId,
     /// Its name.
     pub node_name: String,
+    /// The host that uses it there, by the name that it gives itself; nothing for clients of whom no host is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// The host reads through this node, and another node carries out what it writes.
+    #[serde(default)]
+    pub reads_only: bool,
     /// The generation that the attachment began in.
     pub generation: u64,
     /// Others that are shared may stand beside it.

@@ -274,11 +274,23 @@ fn list(api: &ApiArgs) -> Result<ExitCode, CliError> {
             volume.class.clone(),
             volume.access.to_string(),
             encryption(volume).to_owned(),
-            volume.attachments.iter().map(|entry| entry.node_name.as_str()).collect::<Vec<_>>().join(","),
+            attached_to(volume),
             volume.created.clone(),
         ]);
     }
     print(&table.render())
+}
+
+/// The nodes that have a volume, each once: the one that writes for a host before those that it reads through.
+fn attached_to(volume: &VolumeView) -> String {
+    let mut nodes: Vec<&str> = Vec::new();
+    let (writing, reading): (Vec<_>, Vec<_>) = volume.attachments.iter().partition(|entry| !entry.reads_only);
+    for entry in writing.into_iter().chain(reading) {
+        if !nodes.contains(&entry.node_name.as_str()) {
+            nodes.push(&entry.node_name);
+        }
+    }
+    nodes.join(",")
 }
 
 fn encryption(volume: &VolumeView) -> &'static str {
@@ -305,7 +317,12 @@ fn describe(volume: &VolumeView) -> String {
     for entry in &volume.attachments {
         let kind = if entry.shared { "shared" } else { "exclusive" };
         let until = if entry.pinned { "until it is detached" } else { "while its clients use it" };
-        text += &format!("  attached {} since {}, {kind}, {until}\n", entry.node_name, entry.since);
+        let path = match (&entry.host, entry.reads_only) {
+            (None, _) => String::new(),
+            (Some(host), false) => format!(", for {host}"),
+            (Some(host), true) => format!(", for {host}, which writes through another node"),
+        };
+        text += &format!("  attached {} since {}, {kind}, {until}{path}\n", entry.node_name, entry.since);
     }
     if volume.encrypted {
         text += "  encrypted with a key of its own\n";

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use azekura_base::{Generation, IoStatus, LayerId, NodeId, PgId, VolumeId};
+use azekura_base::{Generation, HostName, IoStatus, LayerId, NodeId, PgId, VolumeId};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::ChangedAttachments;
 use azekura_meta::time::now_rfc3339;
@@ -91,12 +91,50 @@ fn node_of(model: &Model, name: &str) -> Result<NodeId, MetaError> {
     found.map(|node| node.id).ok_or_else(|| MetaError::NotFound { kind: Kind::Node, name: name.to_owned() })
 }
 
-/// The attachment of a volume that a process has, as far as `model` knows.
-fn held(model: &Model, volume: &str, node: NodeId, incarnation: u64) -> Option<(VolumeId, Generation)> {
-    let id = model.volumes.get(volume)?.id;
-    let record = model.attachments.get(&id).filter(|record| !record.fence_due)?;
-    let mine = record.of(node).filter(|mine| mine.incarnation == Some(incarnation))?;
-    Some((id, mine.generation))
+/// Who wants a volume: a process, for the clients of a host, or for those of whom no host is known.
+#[derive(Clone, Debug)]
+pub struct Wanting {
+    /// The process's node.
+    pub node: NodeId,
+    /// The process.
+    pub incarnation: u64,
+    /// The host.
+    pub host: Option<HostName>,
+    /// It is to write through this process, and through no other one any more.
+    pub to_write: bool,
+}
+
+/// What a process has of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Had {
+    /// The volume that has the name.
+    pub volume: VolumeId,
+    /// The attachment's name.
+    pub attachment: Generation,
+    /// It is to write, too.
+    pub writes: bool,
+}
+
+impl Wanting {
+    /// A process, for clients of whom no host is known.
+    #[must_use]
+    pub fn of_process(node: NodeId, incarnation: u64) -> Wanting {
+        Wanting { node, incarnation, host: None, to_write: false }
+    }
+
+    /// What the process has by a record; `None`: nothing, or not enough.
+    fn had(&self, record: &AttachmentsRecord) -> Option<Had> {
+        let mine = record.of(self.node, self.host.as_ref());
+        let mine = mine.filter(|mine| mine.incarnation == Some(self.incarnation))?;
+        let had = Had { volume: record.volume, attachment: mine.generation, writes: !mine.reads_only };
+        (had.writes || !self.to_write).then_some(had)
+    }
+
+    /// The same, as far as `model` knows.
+    fn held(&self, model: &Model, volume: &str) -> Option<Had> {
+        let id = model.volumes.get(volume)?.id;
+        self.had(model.attachments.get(&id).filter(|record| !record.fence_due)?)
+    }
 }
 
 impl Attacher {
@@ -129,34 +167,29 @@ impl Attacher {
         if !model.alive.contains_key(&node) {
             return Err(MetaError::NodeAbsent { node: node_name(&model, node) });
         }
-        self.attach(volume, node, None, shared, force).await
+        self.attach(volume, &AttachRequest { shared, force, ..AttachRequest::of_node(node, None) }).await
     }
 
-    /// Attaches a volume to a process for its clients, and waits for it if somebody else has it. Answers which volume
-    /// has the name, and the attachment's own.
-    pub async fn attach_for_clients(
-        &self,
-        volume: &str,
-        node: NodeId,
-        incarnation: u64,
-    ) -> Result<(VolumeId, Generation), MetaError> {
+    /// Attaches a volume to a process for its clients, and waits for it if somebody else has it.
+    pub async fn attach_for_clients(&self, volume: &str, wanting: &Wanting) -> Result<Had, MetaError> {
+        let Wanting { node, incarnation, to_write, .. } = *wanting;
+        let host = wanting.host.clone();
+        let wish = AttachRequest { host, to_write, ..AttachRequest::of_node(node, Some(incarnation)) };
         let until = Instant::now() + CLIENT_WAIT;
         loop {
             let mut models = self.meta.watch_model();
             models.mark_unchanged();
-            let refusal = match self.attach(volume, node, Some(incarnation), None, false).await {
-                Ok(changed) => match changed.attachments.of(node) {
-                    Some(mine) if mine.incarnation == Some(incarnation) => {
-                        return Ok((changed.volume.id, mine.generation));
-                    }
+            let refusal = match self.attach(volume, &wish).await {
+                Ok(changed) => match wanting.had(&changed.attachments) {
+                    Some(had) => return Ok(had),
                     // Ended while it was being fenced.
-                    _ => MetaError::NotAttached { volume: volume.to_owned(), node: None },
+                    None => MetaError::NotAttached { volume: volume.to_owned(), node: None },
                 },
                 Err(refusal @ MetaError::Attached { .. }) => refusal,
                 Err(MetaError::Etcd(EtcdError::Unreachable { reason, .. } | EtcdError::Uncertain { reason, .. })) => {
                     // What this process has, it still has, or the groups' primaries know that it has not: they refuse
                     // what was fenced.
-                    return held(&self.meta.model(), volume, node, incarnation).ok_or_else(|| MetaError::NotNow {
+                    return wanting.held(&self.meta.model(), volume).ok_or_else(|| MetaError::NotNow {
                         what: format!("attaching volume '{volume}' to node {}", node_name(&self.meta.model(), node)),
                         reason,
                     });
@@ -232,19 +265,11 @@ impl Attacher {
         }
     }
 
-    async fn attach(
-        &self,
-        volume: &str,
-        node: NodeId,
-        incarnation: Option<u64>,
-        shared: Option<bool>,
-        force: bool,
-    ) -> Result<ChangedAttachments, MetaError> {
+    async fn attach(&self, volume: &str, wish: &AttachRequest) -> Result<ChangedAttachments, MetaError> {
         let gone = self.gone(volume).await?;
-        let wish = AttachRequest { node, incarnation, shared, force };
-        let refusal = |what| self.refusal(volume, node, &what);
+        let refusal = |what| self.refusal(volume, wish.node, &what);
         let now = now_rfc3339();
-        let changed = self.meta.attach(volume, &wish, &gone, &now, refusal).await?;
+        let changed = self.meta.attach(volume, wish, &gone, &now, refusal).await?;
         self.fence(changed).await
     }
 

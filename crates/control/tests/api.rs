@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use azekura_base::{DeviceId, Generation, LayerId, NodeId, VolumeId};
 use azekura_control::Attacher;
+use azekura_control::attachments::Wanting;
 use azekura_meta::server::EmbeddedServer;
 use serde_json::{Value, json};
 use support::{GIB, Node, Obliging, start_node};
@@ -193,7 +194,10 @@ async fn volumes_are_attached_and_detached() {
     }
     // A process of node 1 attaches for its clients; nobody else gets the volume without force.
     let attacher = Attacher::new(one.meta.clone(), Arc::new(Obliging));
-    assert_eq!(attacher.attach_for_clients("v", NodeId(1), 7).await.unwrap().1, Generation(1));
+    assert_eq!(
+        attacher.attach_for_clients("v", &Wanting::of_process(NodeId(1), 7)).await.unwrap().attachment,
+        Generation(1)
+    );
     let (status, body) = ask(&two, "POST", "/v1/volumes/v/attach", Some(json!({ "node": "n2" }))).await;
     assert_eq!(status, 409, "{body}");
     assert!(body["message"].as_str().unwrap().contains("attached to node n1"), "{body}");
@@ -207,7 +211,10 @@ async fn volumes_are_attached_and_detached() {
     let (status, body) = ask(&one, "POST", "/v1/volumes/v/detach", Some(json!({}))).await;
     assert_eq!((status, &body["attachments"]), (200, &json!([])), "{body}");
     // Groups that do not confirm are named, and asked again at the next attempt.
-    assert_eq!(attacher.attach_for_clients("stuck", NodeId(1), 7).await.unwrap().1, Generation(1));
+    assert_eq!(
+        attacher.attach_for_clients("stuck", &Wanting::of_process(NodeId(1), 7)).await.unwrap().attachment,
+        Generation(1)
+    );
     for _ in 0..2 {
         let wish = json!({ "node": "n2", "force": true });
         let (status, body) = ask(&one, "POST", "/v1/volumes/stuck/attach", Some(wish)).await;
@@ -217,7 +224,10 @@ async fn volumes_are_attached_and_detached() {
     let (_, body) = ask(&one, "GET", "/v1/volumes/stuck", None).await;
     assert_eq!((&body["fence_due"], &body["attachments"][0]["node_name"]), (&json!(true), &json!("n2")));
     // Shared ones stand side by side.
-    assert_eq!(attacher.attach_for_clients("both", NodeId(1), 7).await.unwrap().1, Generation(1));
+    assert_eq!(
+        attacher.attach_for_clients("both", &Wanting::of_process(NodeId(1), 7)).await.unwrap().attachment,
+        Generation(1)
+    );
     let (status, body) = ask(&two, "POST", "/v1/volumes/both/attach", Some(json!({ "node": "n2" }))).await;
     assert_eq!((status, body["attachments"].as_array().map(Vec::len)), (200, Some(2)), "{body}");
     for (path, wish, expected) in [
@@ -302,7 +312,7 @@ async fn snapshots_through_the_api() {
     let (status, body) = ask(&one, "POST", "/v1/volumes/v/revert", revert("tuesday", false)).await;
     assert!(status == 404 && body["hint"].as_str().unwrap().contains("10 minutes ago"), "{body}");
     let attacher = Attacher::new(one.meta.clone(), Arc::new(Obliging));
-    attacher.attach_for_clients("v", NodeId(1), 7).await.unwrap();
+    attacher.attach_for_clients("v", &Wanting::of_process(NodeId(1), 7)).await.unwrap();
     let (status, body) = ask(&one, "POST", "/v1/volumes/v/revert", revert("monday", false)).await;
     assert!(status == 409 && body["hint"].as_str().unwrap().contains("--force"), "{body}");
     assert_eq!(ask(&one, "POST", "/v1/volumes/w/resize", Some(json!({ "size_bytes": GIB / 2 }))).await.0, 422);

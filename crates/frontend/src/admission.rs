@@ -35,6 +35,8 @@ pub struct Admission {
     pub is_known: bool,
     /// Nobody needs a right; who has one has no more than that.
     pub open: bool,
+    /// All nodes know that a host may come through several of them (0048).
+    pub host_paths: bool,
     /// Rights, by key.
     pub rights: BTreeMap<PeerKey, Right>,
     /// Those of hosts, by name.

@@ -7,9 +7,14 @@
 //! | `Wanted` | attached; refused; another volume has the name | `Held`; absent; `Wanted`, asked again |
 //! | `Held` | its last client and request are gone; fenced or deleted | `Detaching`; absent |
 //! | `Detaching` | given back, and a client wants it by now; nobody does | `Wanted`; absent |
+//!
+//! A host that comes through several nodes has the volume at each, and writes through one (0048). At the others it is
+//! held to be read, and the first write of a client waits until the process has it to write: then the former node has it
+//! no more, and nothing of what that had under way can be applied.
 
+use crate::attachment::{Attachment, VolumeUse};
 use crate::exports::{Export, Opening};
-use azekura_base::{Generation, VolumeId};
+use azekura_base::{Generation, HostName, VolumeId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How far a volume is.
@@ -17,8 +22,8 @@ use std::collections::{BTreeMap, BTreeSet};
 enum State {
     /// It is being attached.
     Wanted,
-    /// Its clients' requests carry this attachment.
-    Held(Generation),
+    /// Its clients' requests carry this attachment; and whether they may write.
+    Held(Generation, bool),
     /// It is being given back; whoever wants it now waits until that is done.
     Detaching,
 }
@@ -32,20 +37,38 @@ struct Volume<K> {
     users: BTreeSet<K>,
     /// Requests under way, also of clients that are gone.
     requests: u64,
+    /// Connections with a write that waits until the process has it to write, and the bytes of that.
+    to_write: BTreeMap<K, usize>,
+    /// That was asked for, and is not answered.
+    asks_to_write: bool,
+}
+
+impl<K> Volume<K> {
+    fn new(id: VolumeId, state: State, users: BTreeSet<K>) -> Volume<K> {
+        Volume { id, state, users, requests: 0, to_write: BTreeMap::new(), asks_to_write: false }
+    }
 }
 
 /// The volumes that this node's clients use. See the module's description.
 #[derive(Debug)]
 pub(crate) struct Attaching<K> {
-    volumes: BTreeMap<String, Volume<K>>,
+    volumes: BTreeMap<VolumeUse, Volume<K>>,
     /// Names for which an attachment was asked and has not been answered: they may have come to be another volume's.
-    asked: BTreeSet<String>,
+    asked: BTreeSet<VolumeUse>,
     /// What to tell connections whose wish was refused.
     refused: BTreeMap<K, String>,
 }
 
-/// A volume that was taken out: its name, the attachment that was held, and its users.
-pub(crate) type Taken<K> = (String, Option<Generation>, BTreeSet<K>);
+/// A volume that was taken out: which, the attachment that was held, and its users.
+pub(crate) type Taken<K> = (VolumeUse, Option<Generation>, BTreeSet<K>);
+
+/// What becomes of the writes that have waited until the process has a volume to write.
+pub(crate) enum Writing<K> {
+    /// They may enter: the connections with the bytes of theirs. All these users may write.
+    May(Vec<(K, usize)>, Vec<K>),
+    /// They may not: the connections of these are to be closed.
+    MayNot(Vec<K>),
+}
 
 /// What comes of an attachment, or of its refusal.
 pub(crate) struct Attached<K> {
@@ -65,7 +88,7 @@ impl<K> Default for Attaching<K> {
 
 impl<K: Copy + Ord> Attaching<K> {
     /// Whether a connection can open an export.
-    pub fn opening(&self, conn: K, export: Export) -> Opening {
+    pub fn opening(&self, conn: K, host: Option<&HostName>, export: Export) -> Opening {
         if let Some(why) = self.refused.get(&conn) {
             return Opening::Refused(why.clone());
         }
@@ -73,23 +96,48 @@ impl<K: Copy + Ord> Attaching<K> {
         if export.is_read_only() {
             return Opening::Ready(export);
         }
-        match self.volumes.get(&export.name).map(|volume| volume.state) {
-            Some(State::Held(_)) => Opening::Ready(export),
+        let which = VolumeUse { volume: export.name.clone(), host: host.cloned() };
+        match self.volumes.get(&which).map(|volume| volume.state) {
+            Some(State::Held(..)) => Opening::Ready(export),
             _ => Opening::Later(export.name),
         }
     }
 
-    /// A connection has opened a volume that is held; answers the attachment that its requests carry. Clients after the
-    /// first have not asked for the volume: they are counted from here on. Snapshots are attached to nobody.
-    pub fn opened(&mut self, conn: K, name: &str) -> Option<Generation> {
-        let volume = self.volumes.get_mut(name)?;
-        let State::Held(attachment) = volume.state else { return None };
+    /// A connection has opened a volume that is held; answers the attachment that its requests carry, and whether they
+    /// may write. Clients after the first have not asked for the volume: they are counted from here on. Snapshots are
+    /// attached to nobody.
+    pub fn opened(&mut self, conn: K, which: &VolumeUse) -> Option<(Generation, bool)> {
+        let volume = self.volumes.get_mut(which)?;
+        let State::Held(attachment, writes) = volume.state else { return None };
         #[cfg(feature = "sabotage")]
         if crate::sabotage::counts_only_first() {
-            return Some(attachment);
+            return Some((attachment, writes));
         }
         volume.users.insert(conn);
-        Some(attachment)
+        Some((attachment, writes))
+    }
+
+    /// A connection has a write of so many bytes for a volume that is held to be read. True when the volume is to be
+    /// asked for to write: [`Attaching::may_write`] follows. One that is not held any more is being closed.
+    #[must_use]
+    pub fn want_to_write(&mut self, conn: K, which: &VolumeUse, bytes: usize) -> bool {
+        let Some(volume) = self.volumes.get_mut(which) else { return false };
+        volume.to_write.insert(conn, bytes);
+        !std::mem::replace(&mut volume.asks_to_write, true)
+    }
+
+    /// The process has a volume to write, or has not.
+    pub fn may_write(&mut self, which: &VolumeUse, outcome: &Result<Attachment, String>) -> Writing<K> {
+        let Some(volume) = self.volumes.get_mut(which) else { return Writing::MayNot(Vec::new()) };
+        volume.asks_to_write = false;
+        let waiting = std::mem::take(&mut volume.to_write);
+        match (volume.state, outcome) {
+            (State::Held(mine, _), Ok(has)) if mine == has.generation && has.writes => {
+                volume.state = State::Held(mine, true);
+                Writing::May(waiting.into_iter().collect(), volume.users.iter().copied().collect())
+            }
+            _ => Writing::MayNot(waiting.into_keys().collect()),
+        }
     }
 
     /// A refusal was told, or is void.
@@ -99,38 +147,37 @@ impl<K: Copy + Ord> Attaching<K> {
 
     /// A client wants to open a volume. True when the volume is to be attached.
     #[must_use]
-    pub fn want(&mut self, conn: K, name: &str, id: VolumeId) -> bool {
-        if let Some(volume) = self.volumes.get_mut(name) {
+    pub fn want(&mut self, conn: K, which: &VolumeUse, id: VolumeId) -> bool {
+        if let Some(volume) = self.volumes.get_mut(which) {
             volume.users.insert(conn);
             return false;
         }
-        let volume = Volume { id, state: State::Wanted, users: BTreeSet::from([conn]), requests: 0 };
-        self.volumes.insert(name.to_owned(), volume);
-        self.asked.insert(name.to_owned())
+        self.volumes.insert(which.clone(), Volume::new(id, State::Wanted, BTreeSet::from([conn])));
+        self.asked.insert(which.clone())
     }
 
     /// A volume is attached to this node, or is not, and why.
-    pub fn attached(&mut self, name: &str, outcome: Result<(VolumeId, Generation), String>) -> Attached<K> {
-        self.asked.remove(name);
+    pub fn attached(&mut self, which: &VolumeUse, outcome: Result<Attachment, String>) -> Attached<K> {
+        self.asked.remove(which);
         let mut attached = Attached { waiting: Vec::new(), again: false, unwanted: None };
-        let Some(volume) = self.volumes.get_mut(name) else {
-            if let Ok((id, attachment)) = outcome {
-                let detaching = Volume { id, state: State::Detaching, users: BTreeSet::new(), requests: 0 };
-                self.volumes.insert(name.to_owned(), detaching);
-                attached.unwanted = Some(attachment);
+        let Some(volume) = self.volumes.get_mut(which) else {
+            if let Ok(has) = outcome {
+                let detaching = Volume::new(has.volume, State::Detaching, BTreeSet::new());
+                self.volumes.insert(which.clone(), detaching);
+                attached.unwanted = Some(has.generation);
             }
             return attached;
         };
         match outcome {
-            Ok((id, _)) if id != volume.id => attached.again = self.asked.insert(name.to_owned()),
-            Ok((_, attachment)) => {
-                volume.state = State::Held(attachment);
+            Ok(has) if has.volume != volume.id => attached.again = self.asked.insert(which.clone()),
+            Ok(has) => {
+                volume.state = State::Held(has.generation, has.writes);
                 attached.waiting.extend(&volume.users);
             }
             Err(why) => {
                 attached.waiting.extend(&volume.users);
                 self.refused.extend(volume.users.iter().map(|conn| (*conn, why.clone())));
-                self.volumes.remove(name);
+                self.volumes.remove(which);
             }
         }
         attached
@@ -138,56 +185,59 @@ impl<K: Copy + Ord> Attaching<K> {
 
     /// A volume is given back. True when it is to be attached again, because somebody has come to want it.
     #[must_use]
-    pub fn given_back(&mut self, name: &str) -> bool {
-        let Some(volume) = self.volumes.get_mut(name).filter(|volume| volume.state == State::Detaching) else {
+    pub fn given_back(&mut self, which: &VolumeUse) -> bool {
+        let Some(volume) = self.volumes.get_mut(which).filter(|volume| volume.state == State::Detaching) else {
             return false;
         };
         if volume.users.is_empty() {
-            self.volumes.remove(name);
+            self.volumes.remove(which);
             return false;
         }
         volume.state = State::Wanted;
-        self.asked.insert(name.to_owned())
+        self.asked.insert(which.clone())
     }
 
     /// A client's connection has ended; answers the volumes that it has used.
     #[must_use]
-    pub fn gone(&mut self, conn: K) -> Vec<String> {
+    pub fn gone(&mut self, conn: K) -> Vec<VolumeUse> {
         self.forget_refusal(conn);
-        let used =
-            self.volumes.iter_mut().filter_map(|(name, volume)| volume.users.remove(&conn).then(|| name.clone()));
+        let used = self.volumes.iter_mut().filter_map(|(which, volume)| {
+            volume.to_write.remove(&conn);
+            volume.users.remove(&conn).then(|| which.clone())
+        });
         used.collect()
     }
 
     /// A client's request begins under an attachment of a volume.
-    pub fn begin(&mut self, volume: &str, attachment: Generation) {
-        if let Some(volume) = self.holding(volume, attachment) {
+    pub fn begin(&mut self, which: &VolumeUse, attachment: Generation) {
+        if let Some(volume) = self.holding(which, attachment) {
             volume.requests += 1;
         }
     }
 
     /// And ends.
-    pub fn end(&mut self, volume: &str, attachment: Generation) {
-        if let Some(volume) = self.holding(volume, attachment) {
+    pub fn end(&mut self, which: &VolumeUse, attachment: Generation) {
+        if let Some(volume) = self.holding(which, attachment) {
             volume.requests = volume.requests.saturating_sub(1);
         }
     }
 
-    fn holding(&mut self, volume: &str, attachment: Generation) -> Option<&mut Volume<K>> {
-        self.volumes.get_mut(volume).filter(|volume| volume.state == State::Held(attachment))
+    fn holding(&mut self, which: &VolumeUse, attachment: Generation) -> Option<&mut Volume<K>> {
+        let is_it = |volume: &&mut Volume<K>| matches!(volume.state, State::Held(mine, _) if mine == attachment);
+        self.volumes.get_mut(which).filter(is_it)
     }
 
     /// The number of a volume that is held and that nobody uses.
-    pub fn unused(&self, name: &str) -> Option<VolumeId> {
-        let volume = self.volumes.get(name).filter(|volume| matches!(volume.state, State::Held(_)))?;
+    pub fn unused(&self, which: &VolumeUse) -> Option<VolumeId> {
+        let volume = self.volumes.get(which).filter(|volume| matches!(volume.state, State::Held(..)))?;
         (volume.users.is_empty() && volume.requests == 0).then_some(volume.id)
     }
 
     /// Gives a volume back if nobody uses it; answers the attachment that is to be given back.
     #[must_use]
-    pub fn leave(&mut self, name: &str) -> Option<Generation> {
-        let volume = self.volumes.get_mut(name)?;
-        let State::Held(attachment) = volume.state else { return None };
+    pub fn leave(&mut self, which: &VolumeUse) -> Option<Generation> {
+        let volume = self.volumes.get_mut(which)?;
+        let State::Held(attachment, _) = volume.state else { return None };
         let unused = volume.users.is_empty() && volume.requests == 0;
         if unused {
             volume.state = State::Detaching;
@@ -198,7 +248,7 @@ impl<K: Copy + Ord> Attaching<K> {
     /// Takes out the volumes whose attachment has ended.
     pub fn take_ended(&mut self, is_ended: impl Fn(VolumeId, Generation) -> bool) -> Vec<Taken<K>> {
         let is_over = |volume: &Volume<K>| match volume.state {
-            State::Held(attachment) => is_ended(volume.id, attachment),
+            State::Held(attachment, _) => is_ended(volume.id, attachment),
             State::Wanted | State::Detaching => false,
         };
         self.take(|_, volume| is_over(volume))
@@ -210,14 +260,14 @@ impl<K: Copy + Ord> Attaching<K> {
     }
 
     fn take(&mut self, is_over: impl Fn(&str, &Volume<K>) -> bool) -> Vec<Taken<K>> {
-        let over = self.volumes.iter().filter(|(name, volume)| is_over(name, volume)).map(|(name, _)| name.clone());
-        let over: Vec<String> = over.collect();
-        let over = over.into_iter().filter_map(|name| self.volumes.remove_entry(&name));
+        let over = self.volumes.iter().filter(|(which, volume)| is_over(&which.volume, volume));
+        let over: Vec<VolumeUse> = over.map(|(which, _)| which.clone()).collect();
+        let over = over.into_iter().filter_map(|which| self.volumes.remove_entry(&which));
         let held = |volume: &Volume<K>| match volume.state {
-            State::Held(attachment) => Some(attachment),
+            State::Held(attachment, _) => Some(attachment),
             State::Wanted | State::Detaching => None,
         };
-        over.map(|(name, volume)| (name, held(&volume), volume.users)).collect()
+        over.map(|(which, volume)| (which, held(&volume), volume.users)).collect()
     }
 
     #[cfg(test)]

@@ -1,9 +1,10 @@
 //! One client's connection.
 
 use crate::admission::Who;
+use crate::attachment::VolumeUse;
 use crate::heeding::Era;
 use crate::protocol::{StreamProtocol, Tag};
-use azekura_base::Generation;
+use azekura_base::{Generation, HostName};
 use azekura_gateway::Op;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,7 +17,11 @@ pub struct Client {
     /// Bytes that had been received when it was looked at last.
     pub(crate) received_bytes: u64,
     /// The volume that it has opened, and the attachment that its requests carry.
-    pub(crate) volume: Option<(Arc<str>, Generation)>,
+    pub(crate) volume: Option<(Arc<VolumeUse>, Generation)>,
+    /// The process has the volume to read alone.
+    pub(crate) reads_only: bool,
+    /// The host that it belongs to, where that may have other paths.
+    pub(crate) host: Option<HostName>,
     /// Who is at its other end.
     pub(crate) who: Who,
     /// Where it comes from, over a network.
@@ -43,6 +48,8 @@ impl Client {
             ready: None,
             received_bytes: 0,
             volume: None,
+            reads_only: false,
+            host: None,
             who: Who::Unasked,
             from: None,
             has_ended: false,
@@ -74,9 +81,14 @@ impl Client {
         &mut *self.protocol
     }
 
-    /// The same, and who is at its other end.
-    pub(crate) fn parts(&mut self) -> (&mut dyn StreamProtocol, &Who) {
-        (&mut *self.protocol, &self.who)
+    /// The same, who is at its other end, and the host that it belongs to.
+    pub(crate) fn parts(&mut self) -> (&mut dyn StreamProtocol, &Who, Option<&HostName>) {
+        (&mut *self.protocol, &self.who, self.host.as_ref())
+    }
+
+    /// A volume as this client would use it.
+    pub(crate) fn using(&self, volume: &str) -> VolumeUse {
+        VolumeUse { volume: volume.to_owned(), host: self.host.clone() }
     }
 
     /// True while it can take more bytes. What it has sent that waits for its turn is not looked at meanwhile: more

@@ -1,5 +1,6 @@
 //! What a front end wants done.
 
+use crate::attachment::VolumeUse;
 use crate::nexuses::News;
 use crate::reservations::ReservationRequest;
 use azekura_base::{Generation, VolumeId};
@@ -23,12 +24,14 @@ pub enum Effect<K> {
     /// Close a connection.
     Close(K, Close),
     /// Attach a volume to this node; [`crate::Frontend::volume_attached`] answers.
-    Attach(String),
+    Attach(VolumeUse),
+    /// Attach a volume to this node to write, which it has to read; [`crate::Frontend::may_write`] answers.
+    AttachToWrite(VolumeUse),
     /// Give an attachment of a volume back; [`crate::Frontend::volume_given_back`] answers.
-    GiveBack(String, Generation),
+    GiveBack(VolumeUse, Generation),
     /// An attachment of a volume has ended, or the volume itself: it is not used any more, and nothing is to be given
     /// back.
-    Ended(String, Generation),
+    Ended(VolumeUse, Generation),
     /// Something of the connection of this number here, for [`crate::Nexuses::heard`]; what [`crate::Nexuses`] says to
     /// that is for [`crate::Frontend::told`].
     Nexus(u64, News),

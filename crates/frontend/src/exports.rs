@@ -162,6 +162,8 @@ pub(crate) struct Volumes<'a, K> {
     pub is_certain: bool,
     /// Who is at its other end, and what such may.
     pub who: &'a Who,
+    /// The host that it belongs to.
+    pub host: Option<&'a HostName>,
     pub admission: &'a Admission,
     /// The connection has its nexus.
     pub has_nexus: bool,
@@ -214,7 +216,7 @@ impl<K: Copy + Ord> Exports for Volumes<'_, K> {
         }
         match volume.why_sealed(self.keys) {
             Some(why) => Opening::Refused(why),
-            None => self.attaching.opening(self.conn, Export::of(volume)),
+            None => self.attaching.opening(self.conn, self.host, Export::of(volume)),
         }
     }
 

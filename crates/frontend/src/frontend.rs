@@ -2,6 +2,7 @@
 
 use crate::admission::{Admission, Who};
 use crate::attaching::Attaching;
+use crate::attachment::VolumeUse;
 use crate::client::{Client, Ready};
 use crate::doors::Doors;
 use crate::effect::{Close, Effect};
@@ -31,6 +32,7 @@ mod knowing;
 mod leaving;
 mod nexus;
 mod reserving;
+mod writing;
 
 use closing::Notice;
 
@@ -58,7 +60,7 @@ enum Owner<K> {
     /// A client's; absent when the client has gone.
     Client {
         waits: Option<(K, Tag, usize)>,
-        volume: Arc<str>,
+        volume: Arc<VolumeUse>,
         attachment: Generation,
         /// The nexus that is not over before: of a client that has gone.
         member: Option<u64>,
@@ -126,7 +128,7 @@ pub struct Frontend<K> {
     /// What the process's gateways have given up.
     unsettled: Arc<Unsettled>,
     /// Volumes that nobody uses, but of which something that was given up may still be applied.
-    unsettled_unused: BTreeSet<String>,
+    unsettled_unused: BTreeSet<VolumeUse>,
     effects: VecDeque<Effect<K>>,
 }
 
@@ -234,7 +236,7 @@ impl<K: Copy + Ord> Frontend<K> {
         self.turns.gone(conn);
         self.opened.remove(&conn);
         self.missing.forget(conn);
-        self.attaching.gone(conn).iter().for_each(|name| self.leave_if_unused(name));
+        self.attaching.gone(conn).iter().for_each(|which| self.leave_if_unused(which));
     }
 
     /// Takes what a client has sent, as far as there is memory for it, up to the first request: that waits for its
@@ -246,7 +248,7 @@ impl<K: Copy + Ord> Frontend<K> {
             if client.ready.is_some() || client.has_ended || self.tries.is_waiting(conn) {
                 return;
             }
-            let (protocol, who) = client.parts();
+            let (protocol, who, host) = client.parts();
             let exports = Volumes {
                 all: cx.backend.volumes(),
                 keys: cx.backend.keys(),
@@ -255,6 +257,7 @@ impl<K: Copy + Ord> Frontend<K> {
                 reservations: &self.reservations,
                 is_certain: self.missing.is_certain(conn),
                 who,
+                host,
                 admission: &self.admission,
                 has_nexus: self.members.has(conn),
                 conn,
@@ -308,11 +311,8 @@ impl<K: Copy + Ord> Frontend<K> {
             }
             Event::Wanted { name } => {
                 self.doors.answering(conn);
-                if let Some(volume) = cx.backend.volumes().get(&name)
-                    && self.attaching.want(conn, &name, volume.id)
-                {
-                    self.effects.push_back(Effect::Attach(name));
-                }
+                let which = client.using(&name);
+                self.want(conn, which, cx);
                 false
             }
             Event::WantsNexus { nexus, export } => {
@@ -337,6 +337,7 @@ impl<K: Copy + Ord> Frontend<K> {
                 true
             }
             Event::Named(named) => {
+                client.host = named.host.clone().filter(|_| self.admission.host_paths);
                 if let Who::Host(who) = &mut client.who {
                     *who = Some(named);
                 }
@@ -353,8 +354,11 @@ impl<K: Copy + Ord> Frontend<K> {
             Event::Opened { name } => {
                 self.doors.opened(conn);
                 // The volume was there a moment ago, in the protocol's poll.
-                let attachment = self.attaching.opened(conn, &name).unwrap_or_default();
-                client.volume = Some((name.as_str().into(), attachment));
+                let which = client.using(&name);
+                let (attachment, writes) = self.attaching.opened(conn, &which).unwrap_or((Generation::default(), true));
+                #[cfg(feature = "sabotage")]
+                let writes = writes || crate::sabotage::writes_by_every_path();
+                (client.volume, client.reads_only) = (Some((Arc::new(which), attachment)), !writes);
                 let view = cx.backend.volumes().get(&name).cloned();
                 self.opened.extend(view.map(|view| (conn, view)));
                 true
@@ -387,8 +391,12 @@ impl<K: Copy + Ord> Frontend<K> {
         };
         match done {
             Ok(op) => {
+                let is_write = op.is_write();
                 client.ready = Some(Ready { tag, memory_bytes, op, era: self.heeding.now() });
-                self.turns.ask(conn, memory_bytes);
+                match &client.volume {
+                    Some((which, _)) if client.reads_only && is_write => self.ask_to_write(conn, which, memory_bytes),
+                    _ => self.turns.ask(conn, memory_bytes),
+                }
                 false
             }
             Err(outcome) => {

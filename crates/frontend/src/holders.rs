@@ -18,12 +18,13 @@
 //! | detaching | given back, and a shard wants it by now; nobody does | attaching; absent |
 //!
 //! A later attachment ends the former one: who held that holds nothing.
+//!
+//! A shard that holds an attachment to read may ask for it *to write* (0048): it goes on holding it, and is told whether
+//! the process has it to write.
 
-use azekura_base::{Generation, Shard, VolumeId};
+use crate::attachment::{Attachment, VolumeUse};
+use azekura_base::{Generation, Shard};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
-/// Which attachment of which volume.
-pub type Attachment = (VolumeId, Generation);
 
 /// Why a volume is not to be had.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,14 +38,16 @@ pub struct Refusal {
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Errand {
-    /// Attach the volume of this name to the process; [`Holders::attached`] answers.
-    Attach(String),
+    /// Attach a volume to the process, and if so, to write; [`Holders::attached`] answers.
+    Attach(VolumeUse, bool),
     /// Give an attachment back; [`Holders::given_back`] answers.
-    GiveBack(String, Generation),
+    GiveBack(VolumeUse, Generation),
     /// Tell a shard that it holds an attachment of the volume that it wants, or why not.
-    Tell(Shard, String, Result<Attachment, String>),
+    Tell(Shard, VolumeUse, Result<Attachment, String>),
+    /// Tell a shard what the process has by now of the volume that it has asked for to write.
+    TellWriting(Shard, VolumeUse, Result<Attachment, String>),
     /// Tell a shard that what it has let go is none of its business any more.
-    TellLeft(Shard, String),
+    TellLeft(Shard, VolumeUse),
 }
 
 /// One volume.
@@ -54,14 +57,18 @@ struct Volume {
     attachment: Option<Attachment>,
     holders: BTreeSet<Shard>,
     wanting: BTreeSet<Shard>,
+    /// Those that have asked for it to write.
+    to_write: BTreeSet<Shard>,
     /// It is being attached or given back.
     busy: bool,
+    /// It is being attached to write.
+    writing: bool,
 }
 
 /// See the module's description.
 #[derive(Debug, Default)]
 pub struct Holders {
-    volumes: BTreeMap<String, Volume>,
+    volumes: BTreeMap<VolumeUse, Volume>,
     errands: VecDeque<Errand>,
 }
 
@@ -78,77 +85,87 @@ impl Holders {
     }
 
     /// A shard wants a volume, and so holds no attachment of it.
-    pub fn wanted(&mut self, shard: Shard, name: &str) {
-        let volume = self.volumes.entry(name.to_owned()).or_default();
+    pub fn wanted(&mut self, shard: Shard, which: &VolumeUse) {
+        let volume = self.volumes.entry(which.clone()).or_default();
         volume.holders.remove(&shard);
         volume.wanting.insert(shard);
-        self.go_on(name);
+        self.go_on(which);
+    }
+
+    /// A shard that holds an attachment to read has a write.
+    pub fn wanted_to_write(&mut self, shard: Shard, which: &VolumeUse) {
+        self.volumes.entry(which.clone()).or_default().to_write.insert(shard);
+        self.go_on(which);
     }
 
     /// A shard does not use an attachment any more.
-    pub fn idle(&mut self, shard: Shard, name: &str, attachment: Generation) {
-        self.let_go(shard, name, attachment);
-        self.errands.push_back(Errand::TellLeft(shard, name.to_owned()));
-        self.go_on(name);
+    pub fn idle(&mut self, shard: Shard, which: &VolumeUse, attachment: Generation) {
+        self.let_go(shard, which, attachment);
+        self.errands.push_back(Errand::TellLeft(shard, which.clone()));
+        self.go_on(which);
     }
 
     /// A shard has found that an attachment of its has ended: there is nothing to give back.
-    pub fn ended(&mut self, shard: Shard, name: &str, attachment: Generation) {
-        if let Some(volume) = self.let_go(shard, name, attachment)
+    pub fn ended(&mut self, shard: Shard, which: &VolumeUse, attachment: Generation) {
+        if let Some(volume) = self.let_go(shard, which, attachment)
             && volume.holders.is_empty()
         {
             volume.attachment = None;
         }
-        self.go_on(name);
+        self.go_on(which);
     }
 
     /// The volume, if that attachment of it is the present one.
-    fn let_go(&mut self, shard: Shard, name: &str, attachment: Generation) -> Option<&mut Volume> {
-        let is_it = |volume: &&mut Volume| volume.attachment.is_some_and(|(_, present)| present == attachment);
-        let volume = self.volumes.get_mut(name).filter(is_it)?;
+    fn let_go(&mut self, shard: Shard, which: &VolumeUse, attachment: Generation) -> Option<&mut Volume> {
+        let is_it = |volume: &&mut Volume| volume.attachment.is_some_and(|present| present.generation == attachment);
+        let volume = self.volumes.get_mut(which).filter(is_it)?;
         volume.holders.remove(&shard).then_some(volume)
     }
 
     /// The volume of a name is attached to the process, or is not.
-    pub fn attached(&mut self, name: &str, outcome: Result<Attachment, Refusal>) {
-        let volume = self.volumes.entry(name.to_owned()).or_default();
+    pub fn attached(&mut self, which: &VolumeUse, outcome: Result<Attachment, Refusal>) {
+        let volume = self.volumes.entry(which.clone()).or_default();
         volume.busy = false;
         let has = outcome.as_ref().map_or_else(|refusal| refusal.attached, |attachment| Some(*attachment));
-        if has.is_some() && has != volume.attachment {
-            volume.attachment = has;
+        let names = |one: Option<Attachment>| one.map(|one| (one.volume, one.generation));
+        if has.is_some() && names(has) != names(volume.attachment) {
             volume.holders.clear();
         }
+        volume.attachment = has.or(volume.attachment);
+        let to_write = if volume.writing { std::mem::take(&mut volume.to_write) } else { BTreeSet::new() };
         let wanting = std::mem::take(&mut volume.wanting);
         if outcome.is_ok() {
             volume.holders.extend(&wanting);
         }
         let answer = outcome.map_err(|refusal| refusal.why);
-        self.errands.extend(wanting.into_iter().map(|shard| Errand::Tell(shard, name.to_owned(), answer.clone())));
-        self.go_on(name);
+        self.errands.extend(wanting.into_iter().map(|shard| Errand::Tell(shard, which.clone(), answer.clone())));
+        let writing = to_write.into_iter().map(|shard| Errand::TellWriting(shard, which.clone(), answer.clone()));
+        self.errands.extend(writing);
+        self.go_on(which);
     }
 
     /// The attachment of a volume is given back.
-    pub fn given_back(&mut self, name: &str) {
-        if let Some(volume) = self.volumes.get_mut(name) {
+    pub fn given_back(&mut self, which: &VolumeUse) {
+        if let Some(volume) = self.volumes.get_mut(which) {
             volume.busy = false;
             volume.attachment = None;
         }
-        self.go_on(name);
+        self.go_on(which);
     }
 
     /// Does one thing a volume at a time.
-    fn go_on(&mut self, name: &str) {
-        let Some(volume) = self.volumes.get_mut(name).filter(|volume| !volume.busy) else { return };
-        if !volume.wanting.is_empty() {
-            volume.busy = true;
-            self.errands.push_back(Errand::Attach(name.to_owned()));
+    fn go_on(&mut self, which: &VolumeUse) {
+        let Some(volume) = self.volumes.get_mut(which).filter(|volume| !volume.busy) else { return };
+        if !volume.wanting.is_empty() || !volume.to_write.is_empty() {
+            (volume.busy, volume.writing) = (true, !volume.to_write.is_empty());
+            self.errands.push_back(Errand::Attach(which.clone(), volume.writing));
         } else if volume.holders.is_empty() {
             match volume.attachment {
-                Some((_, attachment)) => {
+                Some(attachment) => {
                     volume.busy = true;
-                    self.errands.push_back(Errand::GiveBack(name.to_owned(), attachment));
+                    self.errands.push_back(Errand::GiveBack(which.clone(), attachment.generation));
                 }
-                None => drop(self.volumes.remove(name)),
+                None => drop(self.volumes.remove(which)),
             }
         }
     }

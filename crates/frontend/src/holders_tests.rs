@@ -1,9 +1,18 @@
 use super::*;
-use crate::attaching::Attaching;
+use crate::attaching::{Attaching, Writing};
 use crate::exports::{Export, Opening};
+use azekura_base::VolumeId;
 use proptest::prelude::*;
 
 const NAME: &str = "vol1";
+
+/// An attachment, by volume and name.
+type Name = (VolumeId, Generation);
+
+fn which() -> VolumeUse {
+    NAME.into()
+}
+
 const SHARDS: usize = 4;
 const CLIENTS: u8 = 3;
 
@@ -11,6 +20,7 @@ const CLIENTS: u8 = 3;
 #[derive(Clone, Debug)]
 enum Said {
     Wanted,
+    ToWrite,
     Idle(Generation),
     Ended(Generation),
 }
@@ -21,8 +31,11 @@ struct Place {
     attaching: Attaching<u8>,
     /// Clients that wait, and those that have opened the volume under an attachment.
     waiting: BTreeSet<u8>,
-    open: BTreeMap<u8, Attachment>,
-    requests: Vec<Attachment>,
+    open: BTreeMap<u8, Name>,
+    requests: Vec<Name>,
+    /// Clients that may write, and those with a write that waits.
+    writing: BTreeSet<u8>,
+    to_write: BTreeSet<u8>,
     /// The volume of the name as the shard knows it.
     known: u64,
     said: VecDeque<Said>,
@@ -38,8 +51,10 @@ struct Process {
     generation: u64,
     /// This process's attachment, as the record has it.
     record: Option<Generation>,
+    /// It is to write.
+    writes: bool,
     /// Attachments that were given back, or are just being.
-    left: BTreeSet<Attachment>,
+    left: BTreeSet<Name>,
 }
 
 #[derive(Clone, Debug)]
@@ -47,6 +62,7 @@ enum Step {
     Come(usize, u8),
     Go(usize, u8),
     Ask(usize, u8),
+    Write(usize, u8),
     Answer(usize),
     /// What a shard has said is heard.
     Hear(usize),
@@ -68,6 +84,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (shard(), 0..CLIENTS).prop_map(|(shard, client)| Step::Come(shard, client)),
         3 => (shard(), 0..CLIENTS).prop_map(|(shard, client)| Step::Go(shard, client)),
         2 => (shard(), 0..CLIENTS).prop_map(|(shard, client)| Step::Ask(shard, client)),
+        2 => (shard(), 0..CLIENTS).prop_map(|(shard, client)| Step::Write(shard, client)),
         2 => shard().prop_map(Step::Answer),
         6 => shard().prop_map(Step::Hear),
         6 => shard().prop_map(Step::Tell),
@@ -88,6 +105,7 @@ impl Process {
             id: 1,
             generation: 0,
             record: None,
+            writes: false,
             left: BTreeSet::new(),
         }
     }
@@ -95,18 +113,18 @@ impl Process {
     fn take_errands(&mut self) {
         while let Some(errand) = self.holders.next_errand() {
             match &errand {
-                Errand::Tell(shard, ..) | Errand::TellLeft(shard, _) => {
+                Errand::Tell(shard, ..) | Errand::TellWriting(shard, ..) | Errand::TellLeft(shard, _) => {
                     self.shards[usize::from(shard.0)].inbox.push_back(errand);
                 }
                 Errand::GiveBack(name, attachment) => {
                     // Nobody may use it from here on.
                     let present = self.holders.volumes[name].attachment.expect("there is one");
-                    assert_eq!(present.1, *attachment);
-                    self.left.insert(present);
+                    assert_eq!(present.generation, *attachment);
+                    self.left.insert((present.volume, present.generation));
                     self.check();
                     self.errands.push_back(errand);
                 }
-                Errand::Attach(_) => self.errands.push_back(errand),
+                Errand::Attach(..) => self.errands.push_back(errand),
             }
         }
     }
@@ -117,26 +135,32 @@ impl Process {
             let used = shard.open.values().chain(&shard.requests);
             assert!(used.clone().all(|attachment| !self.left.contains(attachment)), "given back and used");
             let granted = shard.inbox.iter().filter_map(|errand| match errand {
-                Errand::Tell(_, _, Ok(attachment)) => Some(attachment),
+                Errand::Tell(_, _, Ok(has)) => Some((has.volume, has.generation)),
                 _ => None,
             });
-            assert!(granted.clone().all(|attachment| !self.left.contains(attachment)), "given back and granted");
+            let stands = |name: Name| name.0.0 == self.id && self.record == Some(name.1);
+            let may_write = |client: &u8| shard.open.get(client).is_none_or(|name| self.writes || !stands(*name));
+            assert!(shard.writing.iter().all(may_write), "written without the process having it to write");
+            assert!(granted.clone().all(|attachment| !self.left.contains(&attachment)), "given back and granted");
         }
     }
 
     fn look(&mut self, shard: usize, client: u8) {
         let place = &mut self.shards[shard];
         let export = Export::new(NAME, VolumeId(place.known), 1 << 30);
-        match place.attaching.opening(client, export) {
+        match place.attaching.opening(client, None, export) {
             Opening::Ready(_) => {
-                let attachment = place.attaching.opened(client, NAME).expect("it is held");
+                let (attachment, writes) = place.attaching.opened(client, &which()).expect("it is held");
                 place.waiting.remove(&client);
+                if writes {
+                    place.writing.insert(client);
+                }
                 let known = self.record_of(shard, attachment);
                 self.shards[shard].open.insert(client, known);
             }
             Opening::Later(_) => {
                 place.waiting.insert(client);
-                if place.attaching.want(client, NAME, VolumeId(place.known)) {
+                if place.attaching.want(client, &which(), VolumeId(place.known)) {
                     place.said.push_back(Said::Wanted);
                 }
             }
@@ -148,13 +172,13 @@ impl Process {
         }
     }
 
-    fn record_of(&self, shard: usize, attachment: Generation) -> Attachment {
+    fn record_of(&self, shard: usize, attachment: Generation) -> Name {
         (VolumeId(self.shards[shard].known), attachment)
     }
 
     fn leave_if_unused(&mut self, shard: usize) {
         let place = &mut self.shards[shard];
-        if let Some(attachment) = place.attaching.leave(NAME) {
+        if let Some(attachment) = place.attaching.leave(&which()) {
             place.said.push_back(Said::Idle(attachment));
         }
     }
@@ -163,6 +187,8 @@ impl Process {
         let place = &mut self.shards[shard];
         place.waiting.remove(&client);
         place.open.remove(&client);
+        place.writing.remove(&client);
+        place.to_write.remove(&client);
         if !place.attaching.gone(client).is_empty() {
             self.leave_if_unused(shard);
         }
@@ -180,22 +206,32 @@ impl Process {
             Step::Ask(shard, client) => {
                 let place = &mut self.shards[shard];
                 if let Some(attachment) = place.open.get(&client).copied() {
-                    place.attaching.begin(NAME, attachment.1);
+                    place.attaching.begin(&which(), attachment.1);
                     place.requests.push(attachment);
+                }
+            }
+            Step::Write(shard, client) => {
+                let place = &mut self.shards[shard];
+                if place.open.contains_key(&client) && !place.writing.contains(&client) {
+                    place.to_write.insert(client);
+                    if place.attaching.want_to_write(client, &which(), 1) {
+                        place.said.push_back(Said::ToWrite);
+                    }
                 }
             }
             Step::Answer(shard) => {
                 if let Some((_, attachment)) = self.shards[shard].requests.pop() {
-                    self.shards[shard].attaching.end(NAME, attachment);
+                    self.shards[shard].attaching.end(&which(), attachment);
                     self.leave_if_unused(shard);
                 }
             }
             Step::Hear(shard) => {
                 let from = Shard(shard as u8);
                 match self.shards[shard].said.pop_front() {
-                    Some(Said::Wanted) => self.holders.wanted(from, NAME),
-                    Some(Said::Idle(attachment)) => self.holders.idle(from, NAME, attachment),
-                    Some(Said::Ended(attachment)) => self.holders.ended(from, NAME, attachment),
+                    Some(Said::Wanted) => self.holders.wanted(from, &which()),
+                    Some(Said::ToWrite) => self.holders.wanted_to_write(from, &which()),
+                    Some(Said::Idle(attachment)) => self.holders.idle(from, &which(), attachment),
+                    Some(Said::Ended(attachment)) => self.holders.ended(from, &which(), attachment),
                     None => {}
                 }
             }
@@ -216,15 +252,15 @@ impl Process {
         let place = &mut self.shards[shard];
         match place.inbox.pop_front() {
             Some(Errand::Tell(_, _, outcome)) => {
-                if let Ok((id, _)) = outcome {
+                if let Ok(has) = outcome {
                     // The process has the configuration of an attachment before it is told of it.
-                    let known = place.known.max(id.0);
+                    let known = place.known.max(has.volume.0);
                     if known > place.known {
                         self.learn(shard);
                     }
                 }
                 let place = &mut self.shards[shard];
-                let attached = place.attaching.attached(NAME, outcome);
+                let attached = place.attaching.attached(&which(), outcome);
                 if attached.again {
                     place.said.push_back(Said::Wanted);
                 }
@@ -234,8 +270,15 @@ impl Process {
                 attached.waiting.into_iter().for_each(|client| self.look(shard, client));
                 self.leave_if_unused(shard);
             }
+            Some(Errand::TellWriting(_, _, outcome)) => match place.attaching.may_write(&which(), &outcome) {
+                Writing::May(waiting, users) => {
+                    waiting.iter().for_each(|(client, _)| assert!(place.to_write.remove(client)));
+                    place.writing.extend(users);
+                }
+                Writing::MayNot(waiting) => waiting.into_iter().for_each(|client| self.go(shard, client)),
+            },
             Some(Errand::TellLeft(..)) => {
-                let wanted = place.attaching.given_back(NAME).then_some(Said::Wanted);
+                let wanted = place.attaching.given_back(&which()).then_some(Said::Wanted);
                 place.said.extend(wanted);
             }
             _ => {}
@@ -244,14 +287,16 @@ impl Process {
 
     fn work(&mut self, how: u8) {
         match self.errands.pop_front() {
-            Some(Errand::Attach(_)) => {
+            Some(Errand::Attach(_, to_write)) => {
                 let mut attach = || {
                     let standing = self.record.unwrap_or_else(|| {
                         self.generation += 1;
+                        self.writes = how > 4;
                         Generation(self.generation)
                     });
                     self.record = Some(standing);
-                    (VolumeId(self.id), standing)
+                    self.writes |= to_write;
+                    Attachment { volume: VolumeId(self.id), generation: standing, writes: self.writes }
                 };
                 let refusal = |attached| Refusal { why: "no".into(), attached };
                 let outcome = match how {
@@ -259,13 +304,13 @@ impl Process {
                     1 => Err(refusal(Some(attach()))),
                     _ => Ok(attach()),
                 };
-                self.holders.attached(NAME, outcome);
+                self.holders.attached(&which(), outcome);
             }
             Some(Errand::GiveBack(_, attachment)) => {
                 self.record = self.record.filter(|standing| *standing != attachment);
                 // An attachment takes its name from a generation, and giving back makes one.
                 self.generation += 1;
-                self.holders.given_back(NAME);
+                self.holders.given_back(&which());
             }
             _ => {}
         }
@@ -287,6 +332,8 @@ impl Process {
             for client in users {
                 let place = &mut self.shards[shard];
                 // Those that have opened it are closed, the others look again.
+                place.writing.remove(&client);
+                place.to_write.remove(&client);
                 if place.open.remove(&client).is_none() {
                     self.look(shard, client);
                 }
@@ -324,6 +371,7 @@ proptest! {
         steps.iter().for_each(|step| process.step(step));
         process.settle();
         prop_assert!(process.shards.iter().all(|place| place.waiting.is_empty()), "somebody waits for ever");
+        prop_assert!(process.shards.iter().all(|place| place.to_write.is_empty()), "a write waits for ever");
         let used = process.shards.iter().any(|place| !place.open.is_empty() || !place.requests.is_empty());
         prop_assert!(used || process.record.is_none(), "nobody uses it, and it was not given back");
         prop_assert_eq!(used, !process.holders.is_empty());
@@ -341,7 +389,7 @@ proptest! {
 }
 
 fn attachment(generation: u64) -> Attachment {
-    (VolumeId(1), Generation(generation))
+    (VolumeId(1), Generation(generation)).into()
 }
 
 fn errands(holders: &mut Holders) -> Vec<Errand> {
@@ -353,45 +401,68 @@ fn the_last_shard_gives_back() {
     let mut holders = Holders::default();
     let [one, two] = [Shard(0), Shard(1)];
     let tell = |shard, generation| Errand::Tell(shard, NAME.into(), Ok(attachment(generation)));
-    holders.wanted(one, NAME);
-    holders.wanted(two, NAME);
-    assert_eq!(errands(&mut holders), [Errand::Attach(NAME.into())], "once for both");
-    holders.attached(NAME, Ok(attachment(7)));
+    holders.wanted(one, &which());
+    holders.wanted(two, &which());
+    assert_eq!(errands(&mut holders), [Errand::Attach(NAME.into(), false)], "once for both");
+    holders.attached(&which(), Ok(attachment(7)));
     assert_eq!(errands(&mut holders), [tell(one, 7), tell(two, 7)]);
-    holders.idle(one, NAME, Generation(7));
-    assert_eq!(errands(&mut holders), [Errand::TellLeft(one, NAME.into())]);
-    holders.idle(two, NAME, Generation(7));
+    holders.idle(one, &which(), Generation(7));
+    assert_eq!(errands(&mut holders), [Errand::TellLeft(one, which())]);
+    holders.idle(two, &which(), Generation(7));
     let given_back = Errand::GiveBack(NAME.into(), Generation(7));
-    assert_eq!(errands(&mut holders), [Errand::TellLeft(two, NAME.into()), given_back]);
-    holders.wanted(one, NAME);
+    assert_eq!(errands(&mut holders), [Errand::TellLeft(two, which()), given_back]);
+    holders.wanted(one, &which());
     assert!(errands(&mut holders).is_empty(), "one thing at a time");
-    holders.given_back(NAME);
-    assert_eq!(errands(&mut holders), [Errand::Attach(NAME.into())]);
-    holders.attached(NAME, Ok(attachment(9)));
+    holders.given_back(&which());
+    assert_eq!(errands(&mut holders), [Errand::Attach(NAME.into(), false)]);
+    holders.attached(&which(), Ok(attachment(9)));
     assert_eq!(errands(&mut holders), [tell(one, 9)]);
 }
 
 #[test]
 fn who_is_refused_takes_nothing_from_those_that_hold() {
     let mut holders = Holders::default();
-    holders.wanted(Shard(0), NAME);
-    holders.attached(NAME, Ok(attachment(7)));
-    holders.wanted(Shard(1), NAME);
+    holders.wanted(Shard(0), &which());
+    holders.attached(&which(), Ok(attachment(7)));
+    holders.wanted(Shard(1), &which());
     errands(&mut holders);
     let refusal = Refusal { why: "too late".into(), attached: Some(attachment(7)) };
-    holders.attached(NAME, Err(refusal));
+    holders.attached(&which(), Err(refusal));
     let refusal = Errand::Tell(Shard(1), NAME.into(), Err("too late".into()));
     assert_eq!(errands(&mut holders), [refusal], "the first shard goes on");
-    holders.idle(Shard(0), NAME, Generation(7));
+    holders.idle(Shard(0), &which(), Generation(7));
     assert!(errands(&mut holders).contains(&Errand::GiveBack(NAME.into(), Generation(7))));
 }
 
 #[test]
 fn what_has_ended_is_not_given_back() {
     let mut holders = Holders::default();
-    holders.wanted(Shard(0), NAME);
-    holders.attached(NAME, Ok(attachment(7)));
+    holders.wanted(Shard(0), &which());
+    holders.attached(&which(), Ok(attachment(7)));
     errands(&mut holders);
-    holders.ended(Shard(0), NAME, Generation(7));
+    holders.ended(Shard(0), &which(), Generation(7));
     assert!(errands(&mut holders).is_empty() && holders.is_empty());
+}
+
+#[test]
+fn shards_are_told_together_that_the_process_may_write() {
+    let (mut holders, one, two) = (Holders::default(), Shard(0), Shard(1));
+    let reads = Attachment { writes: false, ..attachment(7) };
+    for shard in [one, two] {
+        holders.wanted(shard, &which());
+    }
+    assert_eq!(errands(&mut holders), [Errand::Attach(which(), false)]);
+    holders.wanted_to_write(one, &which());
+    holders.attached(&which(), Ok(reads));
+    let told = errands(&mut holders);
+    assert_eq!(told[..2], [Errand::Tell(one, which(), Ok(reads)), Errand::Tell(two, which(), Ok(reads))]);
+    assert_eq!(told[2..], [Errand::Attach(which(), true)], "what was asked for before did not say that");
+    holders.wanted_to_write(two, &which());
+    holders.attached(&which(), Ok(attachment(7)));
+    let may = |shard| Errand::TellWriting(shard, which(), Ok(attachment(7)));
+    assert_eq!(errands(&mut holders), [may(one), may(two)]);
+    for shard in [one, two] {
+        holders.idle(shard, &which(), Generation(7));
+    }
+    assert!(errands(&mut holders).contains(&Errand::GiveBack(which(), Generation(7))));
 }

@@ -17,6 +17,7 @@
 
 mod admission;
 mod attaching;
+mod attachment;
 mod client;
 mod doors;
 mod effect;
@@ -44,12 +45,13 @@ mod turns;
 mod verbs;
 
 pub use admission::{Admission, Right, Who};
+pub use attachment::{Attachment, VolumeUse};
 pub use client::Client;
 pub use doors::Doors;
 pub use effect::{Close, Effect};
 pub use exports::{Export, Exports, Listing, MakeListing, Opening};
 pub use frontend::{Clients, Context, Frontend};
-pub use holders::{Attachment, Errand, Holders, Refusal};
+pub use holders::{Errand, Holders, Refusal};
 pub use hosts::{Admittance, HostProof, HostRight, Named};
 pub use limits::Budgets;
 pub use memory::{Memory, MemoryLimits};

@@ -5,6 +5,7 @@ use std::cell::Cell;
 thread_local! {
     static ONLY_FIRST: Cell<bool> = const { Cell::new(false) };
     static HEEDS_AT_ONCE: Cell<bool> = const { Cell::new(false) };
+    static EVERY_PATH_WRITES: Cell<bool> = const { Cell::new(false) };
 }
 
 /// From now on, on this thread, clients that open a volume which is attached already do not count as its users.
@@ -23,4 +24,13 @@ pub fn heed_at_once(on: bool) {
 
 pub(crate) fn heeds_at_once() -> bool {
     HEEDS_AT_ONCE.get()
+}
+
+/// From now on, on this thread, what hosts write is let in at each node that they come through.
+pub fn write_by_every_path(on: bool) {
+    EVERY_PATH_WRITES.set(on);
+}
+
+pub(crate) fn writes_by_every_path() -> bool {
+    EVERY_PATH_WRITES.get()
 }

@@ -26,7 +26,7 @@ fn the_first_client_attaches_and_the_last_one_gives_back() {
     assert!(rig.effects().is_empty());
     rig.gone(three);
     assert_eq!(rig.effects(), [Effect::GiveBack("vol1".into(), Generation(7))]);
-    rig.frontend.volume_given_back("vol1");
+    rig.frontend.volume_given_back(&"vol1".into());
     rig.open("vol1", 8);
 }
 
@@ -50,7 +50,7 @@ fn who_comes_while_a_volume_is_given_back_waits_and_has_it_attached_again() {
     let second = rig.connect();
     rig.say(second, "open vol1");
     assert!(rig.effects().is_empty());
-    rig.frontend.volume_given_back("vol1");
+    rig.frontend.volume_given_back(&"vol1".into());
     assert_eq!(rig.effects(), [Effect::Attach("vol1".into())]);
     rig.attached("vol1", 1, 8);
     assert!(rig.heard(second).starts_with("opened vol1"));
@@ -62,7 +62,7 @@ fn a_refusal_is_told_and_the_next_wish_is_asked_anew() {
     let conn = rig.connect();
     rig.say(conn, "open vol1");
     rig.effects();
-    rig.front(|frontend, cx| frontend.volume_attached("vol1", Err("node n2 has it".into()), cx));
+    rig.front(|frontend, cx| frontend.volume_attached(&"vol1".into(), Err("node n2 has it".into()), cx));
     assert_eq!(rig.heard(conn), "refused: node n2 has it\n");
     rig.say(conn, "open vol1");
     assert_eq!(rig.effects(), [Effect::Attach("vol1".into())]);

@@ -32,7 +32,7 @@ impl Process {
             for effect in effects {
                 match effect {
                     Effect::Nexus(number, news) => self.nexuses.heard(member(number), news),
-                    Effect::Attach(name) => self.rig.attached(&name, 1, 7),
+                    Effect::Attach(which) => self.rig.attached(&which.volume, 1, 7),
                     other => self.others.push(other),
                 }
             }
@@ -156,7 +156,7 @@ fn who_gives_up_waiting_is_forgotten() {
     assert!(process.nexuses.is_empty());
     let third = process.take();
     assert!(process.rig.heard(third).is_empty(), "the volume is being given back");
-    process.rig.frontend.volume_given_back("vol1");
+    process.rig.frontend.volume_given_back(&"vol1".into());
     process.pass();
     assert!(process.has_opened(third));
 }

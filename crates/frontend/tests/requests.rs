@@ -4,7 +4,7 @@
 mod support;
 
 use azekura_base::IoStatus;
-use azekura_frontend::{Close, Effect};
+use azekura_frontend::{Close, Effect, VolumeUse};
 use azekura_gateway::{Op, Outcome};
 use proptest::prelude::*;
 use support::Rig;
@@ -134,16 +134,16 @@ impl Node {
     fn effects(&mut self) {
         for effect in self.rig.effects() {
             match effect {
-                Effect::Attach(name) => {
+                Effect::Attach(VolumeUse { volume: name, .. }) => {
                     assert!(!self.attaching.contains(&name), "{name} is being attached already");
                     self.attaching.push(name);
                 }
-                Effect::GiveBack(name, attachment) => {
+                Effect::GiveBack(VolumeUse { volume: name, .. }, attachment) => {
                     let at = self.held.iter().position(|(held, _, number)| *held == name && *number == attachment.0);
                     self.held.remove(at.expect("what is given back was held"));
                     self.leaving.push(name);
                 }
-                Effect::Ended(name, attachment) => {
+                Effect::Ended(VolumeUse { volume: name, .. }, attachment) => {
                     self.held.retain(|(held, _, number)| *held != name || *number != attachment.0);
                 }
                 Effect::ReadConfiguration => self.looking = true,
@@ -151,7 +151,7 @@ impl Node {
                     self.open.retain(|open| *open != conn);
                     self.rig.gone(conn);
                 }
-                Effect::Nexus(..) => panic!("no client has a name"),
+                Effect::Nexus(..) | Effect::AttachToWrite(_) => panic!("no client has a name"),
                 Effect::Answered(..) | Effect::Orphaned(_) | Effect::Warn(_) | Effect::Touched(_) => {}
                 Effect::Reserves(..) | Effect::Heeds(..) => {}
             }
@@ -170,7 +170,7 @@ impl Node {
                 self.rig.attached(&name, id, attachment);
             }
             None => {
-                self.rig.front(|frontend, cx| frontend.volume_attached(&name, Err("no".into()), cx));
+                self.rig.front(|frontend, cx| frontend.volume_attached(&name.as_str().into(), Err("no".into()), cx));
             }
         }
     }
@@ -200,7 +200,7 @@ impl Node {
             Step::Attach(well) => self.attach(well),
             Step::GiveBack => {
                 if let Some(name) = self.leaving.pop() {
-                    self.rig.frontend.volume_given_back(&name);
+                    self.rig.frontend.volume_given_back(&name.as_str().into());
                 }
             }
             Step::Stick(name) => {

@@ -59,7 +59,7 @@ fn a_volume_is_not_given_back_while_a_command_may_be_carried_out() {
     rig.gone(conn);
     assert_eq!(rig.effects(), []);
     rig.front(|frontend, cx| frontend.reserved(token, ReservationAnswer::Later, cx));
-    assert_eq!(rig.effects(), [Effect::GiveBack("vol1".to_owned(), Generation(7))]);
+    assert_eq!(rig.effects(), [Effect::GiveBack("vol1".into(), Generation(7))]);
 }
 
 #[test]

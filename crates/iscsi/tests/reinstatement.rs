@@ -183,7 +183,7 @@ impl Process {
             match frontend.next_effect() {
                 None => break,
                 Some(Effect::Attach(name)) => {
-                    frontend.volume_attached(&name, Ok((VolumeId(7), Generation(1))), &mut cx);
+                    frontend.volume_attached(&name, Ok((VolumeId(7), Generation(1)).into()), &mut cx);
                 }
                 Some(Effect::GiveBack(name, _)) => frontend.volume_given_back(&name),
                 Some(Effect::Nexus(number, news)) => said.push_back((number, news)),

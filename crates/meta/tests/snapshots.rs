@@ -175,13 +175,13 @@ async fn reverts_and_clones(server: &mut Server) {
     client.resize_volume("v", 2 * GIB).await.unwrap();
     let back = VolumeCut { back_to: Some("monday".into()), unattached: true, ..of("v", "before") };
     // Somebody who has it is in the way.
-    let wish = AttachRequest { node: NodeId(1), incarnation: Some(7), shared: Some(false), force: false };
+    let wish = AttachRequest { shared: Some(false), ..AttachRequest::of_node(NodeId(1), Some(7)) };
     let free = |what| panic!("{what:?} is in the way");
     let attached = client.attach("v", &wish, &BTreeSet::new(), "", free).await.unwrap().attachments;
     let begun = client.begin_cut("2", NodeId(1), std::slice::from_ref(&back)).await.unwrap();
     assert!(matches!(client.finish_cut(&begun).await, Err(MetaError::InUse { .. })));
     client.call_off_cut("2", &["v".to_owned()]).await.unwrap();
-    let generation = attached.of(NodeId(1)).unwrap().generation;
+    let generation = attached.of(NodeId(1), None).unwrap().generation;
     client.give_back("v", NodeId(1), generation).await.unwrap();
     let kept = cut(&client, "3", std::slice::from_ref(&back)).await.unwrap();
     assert_eq!((kept[0].layer, kept[0].size_bytes), (LayerId(2), 2 * GIB));

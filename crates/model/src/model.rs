@@ -12,8 +12,9 @@ use serde::de::DeserializeOwned;
 
 use crate::{
     AliveRecord, AttachmentsRecord, AuthorityRecord, Change, ClassRecord, ClusterRecord, DataKeyRecord, DeviceRecord,
-    DoubtRecord, GrantRecord, GroupRecord, HoldingsRecord, Key, KeyValue, LayerRecord, LeaderRecord, NodeRecord,
-    RESERVATIONS, ReservationsRecord, ReservationsView, SettingsRecord, SnapshotRecord, VolumeRecord, encode,
+    DoubtRecord, GrantRecord, GroupRecord, HOST_PATHS, HoldingsRecord, Key, KeyValue, LayerRecord, LeaderRecord,
+    NodeRecord, RESERVATIONS, ReservationsRecord, ReservationsView, SettingsRecord, SnapshotRecord, VolumeRecord,
+    encode,
 };
 
 /// A record with the revision of its last change, which a compare-and-swap names.
@@ -282,6 +283,12 @@ impl Model {
     pub fn ignoring_reservations(&self) -> Vec<&str> {
         let nodes = self.nodes.values().filter(|node| !node.removed && !node.understands.contains(RESERVATIONS));
         nodes.map(|node| node.name.as_str()).collect()
+    }
+
+    /// Whether every node knows that a host may come through several nodes.
+    #[must_use]
+    pub fn knows_host_paths(&self) -> bool {
+        self.nodes.values().all(|node| node.removed || node.understands.contains(HOST_PATHS))
     }
 
     /// The volumes whose reservations can't be read.

@@ -5,6 +5,8 @@
 //! The functions here only compute; `transitions::reservations` puts the next record in the place of the one that it
 //! was made from.
 
+use std::collections::BTreeSet;
+
 use azekura_base::{Generation, VolumeId};
 use serde::{Deserialize, Serialize};
 
@@ -433,19 +435,24 @@ impl ReservationsRecord {
         self.heeding.iter().any(|heeding| heeding.attachment == attachment && Some(heeding.number) >= self.fence_due)
     }
 
-    /// The record when the process of an attachment heeds all up to this change; `None`: nobody waits for that.
-    /// `standing`: the names of the attachments that stand, to which what others have confirmed is of use.
+    /// The record when the process that has these attachments heeds all up to this change; `None`: nobody waits for
+    /// that. `standing`: the names of the attachments that stand, to which what others have confirmed is of use.
     #[must_use]
-    pub fn heeded(&self, attachment: Generation, number: u64, standing: &[Generation]) -> Option<ReservationsRecord> {
+    pub fn heeded(
+        &self,
+        mine: &BTreeSet<Generation>,
+        number: u64,
+        standing: &[Generation],
+    ) -> Option<ReservationsRecord> {
         let due = self.fence_due.filter(|due| *due <= number)?;
-        if self.is_heeded_by(attachment) || !standing.contains(&attachment) {
+        let stands = |name: &Generation| standing.contains(name);
+        if mine.iter().filter(|name| stands(name)).all(|name| self.is_heeded_by(*name)) {
             return None;
         }
         let mut next = self.clone();
-        next.heeding.retain(|other| {
-            other.attachment != attachment && other.number >= due && standing.contains(&other.attachment)
-        });
-        next.heeding.push(Heeding { attachment, number });
+        next.heeding
+            .retain(|other| !mine.contains(&other.attachment) && other.number >= due && stands(&other.attachment));
+        next.heeding.extend(mine.iter().filter(|name| stands(name)).map(|name| Heeding { attachment: *name, number }));
         Some(next)
     }
 

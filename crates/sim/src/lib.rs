@@ -43,6 +43,7 @@ pub fn run(seed: u64, plan: &Plan) -> Result<Report, Violation> {
     {
         azekura_frontend::sabotage::count_only_first(plan.lie == Some(Lie::UncountedClients));
         azekura_frontend::sabotage::heed_at_once(plan.lie == Some(Lie::HastyHeeding));
+        azekura_frontend::sabotage::write_by_every_path(plan.lie == Some(Lie::EveryPathWrites));
         azekura_gateway::sabotage::share_window(plan.lie == Some(Lie::SharedWindow));
         azekura_gateway::sabotage::settle_nothing(plan.lie == Some(Lie::ForgottenErrors));
         azekura_node::sabotage::ignore_keys(plan.lie == Some(Lie::IgnoredKeys));

@@ -105,6 +105,9 @@ pub enum Lie {
     /// Front ends say that they heed reservations while writes from before are under way.
     #[cfg(feature = "sabotage")]
     HastyHeeding,
+    /// What hosts write is let in at each node that they come through.
+    #[cfg(feature = "sabotage")]
+    EveryPathWrites,
     /// The network answers a `Freeze` in the place of the primary, which never hears of it: some groups go on before
     /// all have stopped.
     UnheardFreeze,

@@ -207,6 +207,12 @@ fn shards_that_confirm_a_reservation_with_writes_under_way_are_noticed() {
 }
 
 #[test]
+fn hosts_that_write_by_several_paths_at_a_time_are_noticed() {
+    let caught = caught(Lie::EveryPathWrites, Mode::Attachments, 20);
+    assert!(!caught.is_empty(), "{caught:?}");
+}
+
+#[test]
 fn an_empty_device_that_passes_for_the_one_it_replaces_is_noticed() {
     let caught = caught(Lie::EmptyDevice, Mode::Devices, 20);
     assert!(caught.contains(&Invariant::OnePrimary), "a committed write is overwritten: {caught:?}");

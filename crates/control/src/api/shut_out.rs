@@ -62,7 +62,7 @@ fn grants_since(ShutOutNode { grants_since }: &ShutOutNode) -> Result<String, Ap
 /// Takes the volumes away from the node's clients; gives those of which that is certain.
 async fn detach_all(api: &Api, model: &Model, node: NodeId, undone: &mut Vec<String>) -> Vec<String> {
     let mut detached = Vec::new();
-    for record in model.attachments.values().filter(|record| record.of(node).is_some()) {
+    for record in model.attachments.values().filter(|record| record.of_node(node).next().is_some()) {
         let Some(volume) = model.volume_by_id(record.volume).map(|volume| volume.name.clone()) else { continue };
         match api.attacher.detach(&volume, Some(&node.to_string())).await {
             Ok(_) => detached.push(volume),

@@ -13,10 +13,13 @@ use crate::data_keys::DataKeys;
 use azekura_plans::placement::place_class;
 
 fn attachment(model: &Model, attachment: &AttachmentRecord) -> AttachmentView {
-    let AttachmentRecord { node, incarnation, generation, shared, pinned, since } = attachment.clone();
+    let AttachmentRecord { node, host, reads_only, incarnation, generation, shared, pinned, since } =
+        attachment.clone();
     AttachmentView {
         node,
         node_name: crate::attachments::node_name(model, node),
+        host: host.map(|host| host.to_string()),
+        reads_only,
         generation: generation.0,
         shared,
         pinned,

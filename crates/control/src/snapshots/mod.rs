@@ -17,7 +17,7 @@ use azekura_model::{
     Kind, MetaError, Model, ProtectionRecord, SnapshotOrigin, SnapshotRecord, VolumeAccess, VolumeRecord,
 };
 
-use crate::attachments::{Attacher, FREEZE_WAIT};
+use crate::attachments::{Attacher, FREEZE_WAIT, Had, Wanting};
 
 pub mod tree;
 pub mod when;
@@ -235,7 +235,8 @@ impl Snapshots {
 
     async fn shrink_alone(&self, volume: &str, size_bytes: u64) -> Result<(VolumeRecord, SnapshotRecord), MetaError> {
         let incarnation = self.attacher.data_plane().incarnation();
-        let (_, attachment) = self.attacher.attach_for_clients(volume, self.node, incarnation).await?;
+        let wanting = Wanting::of_process(self.node, incarnation);
+        let Had { attachment, .. } = self.attacher.attach_for_clients(volume, &wanting).await?;
         let outcome = self.cut_off(volume, attachment, size_bytes).await;
         self.attacher.give_back(volume, self.node, attachment).await?;
         outcome

@@ -65,7 +65,7 @@ impl<K: Copy + Ord> Frontend<K> {
         let waits = Some((conn, ready.tag, ready.memory_bytes));
         let (volume_of, member, in_turn) = (Arc::clone(&volume), None, true);
         let id = self.running.insert(Owner::Client { waits, volume: volume_of, attachment, member, in_turn, writes });
-        cx.backend.submit(id, &volume, attachment, ready.op);
+        cx.backend.submit(id, &volume.volume, attachment, ready.op);
     }
 
     /// Lets connections go on that have waited for memory.

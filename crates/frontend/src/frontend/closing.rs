@@ -127,15 +127,17 @@ impl<K: Copy + Ord> Frontend<K> {
             return;
         }
         let ended = self.attaching.take_ended(|volume, attachment| backend.is_ended(volume, attachment));
-        for (name, attachment, users) in ended {
-            self.effects.extend(attachment.map(|attachment| Effect::Ended(name.clone(), attachment)));
+        for (which, attachment, users) in ended {
+            self.effects.extend(attachment.map(|attachment| Effect::Ended(which.clone(), attachment)));
             if users.is_empty() {
                 continue;
             }
             let text =
-                format!("volume {name} is not attached here any more: its {} connections are closed", users.len());
+                format!("volume {which} is not attached here any more: its {} connections are closed", users.len());
             self.effects.push_back(Effect::Warn(text));
-            self.effects.extend(users.into_iter().map(|conn| Effect::Close(conn, Close::AfterDrain)));
+            // A host that goes on through another node takes a lost connection for a lost path, and an answer for one.
+            let how = if which.host.is_some() { Close::AtOnce } else { Close::AfterDrain };
+            self.effects.extend(users.into_iter().map(|conn| Effect::Close(conn, how)));
         }
     }
 
@@ -149,8 +151,8 @@ impl<K: Copy + Ord> Frontend<K> {
             self.effects.push_back(Effect::Close(*conn, Close::AfterDrain));
         }
         let mut waiting: Vec<K> = Vec::new();
-        for (name, attachment, users) in self.attaching.take_deleted(is_gone) {
-            self.effects.extend(attachment.map(|attachment| Effect::Ended(name, attachment)));
+        for (which, attachment, users) in self.attaching.take_deleted(is_gone) {
+            self.effects.extend(attachment.map(|attachment| Effect::Ended(which, attachment)));
             // Those that have not opened it yet hear that it is not there, or wait for what has its name now.
             waiting.extend(users.into_iter().filter(|conn| !self.opened.contains_key(conn)));
         }

@@ -1,34 +1,38 @@
 //! What the front end is told of volumes and of the configuration.
 
 use super::{Context, Frontend};
+use crate::attachment::{Attachment, VolumeUse};
 use crate::effect::Effect;
-use azekura_base::{Generation, VolumeId};
 
 impl<K: Copy + Ord> Frontend<K> {
+    /// A connection wants to open a volume.
+    pub(super) fn want(&mut self, conn: K, which: VolumeUse, cx: &mut Context<'_, K>) {
+        if let Some(volume) = cx.backend.volumes().get(&which.volume)
+            && self.attaching.want(conn, &which, volume.id)
+        {
+            self.effects.push_back(Effect::Attach(which));
+        }
+    }
+
     /// A volume is attached to this node, or is not, and why.
-    pub fn volume_attached(
-        &mut self,
-        name: &str,
-        outcome: Result<(VolumeId, Generation), String>,
-        cx: &mut Context<'_, K>,
-    ) {
+    pub fn volume_attached(&mut self, which: &VolumeUse, outcome: Result<Attachment, String>, cx: &mut Context<'_, K>) {
         // It may have ended on its way here.
         self.look_for_ended |= outcome.is_ok();
-        let attached = self.attaching.attached(name, outcome);
+        let attached = self.attaching.attached(which, outcome);
         if attached.again {
-            self.effects.push_back(Effect::Attach(name.to_owned()));
+            self.effects.push_back(Effect::Attach(which.clone()));
         }
         if let Some(attachment) = attached.unwanted {
-            self.effects.push_back(Effect::GiveBack(name.to_owned(), attachment));
+            self.effects.push_back(Effect::GiveBack(which.clone(), attachment));
         }
         attached.waiting.into_iter().for_each(|conn| self.pump(conn, cx));
-        self.leave_if_unused(name);
+        self.leave_if_unused(which);
     }
 
     /// A volume is given back.
-    pub fn volume_given_back(&mut self, name: &str) {
-        if self.attaching.given_back(name) {
-            self.effects.push_back(Effect::Attach(name.to_owned()));
+    pub fn volume_given_back(&mut self, which: &VolumeUse) {
+        if self.attaching.given_back(which) {
+            self.effects.push_back(Effect::Attach(which.clone()));
         }
     }
 

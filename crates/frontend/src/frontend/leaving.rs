@@ -1,6 +1,7 @@
 //! Volumes that are given back, since nobody here uses them any more.
 
 use super::Frontend;
+use crate::attachment::VolumeUse;
 use crate::effect::Effect;
 use crate::limits::{Budgets, Throttle};
 use azekura_gateway::Unsettled;
@@ -16,20 +17,20 @@ impl<K: Copy + Ord> Frontend<K> {
 
     /// Gives a volume back that nobody uses. Not while something that was given up may still be applied: who has the
     /// volume next does not wait for that (0018).
-    pub(super) fn leave_if_unused(&mut self, name: &str) {
-        if self.attaching.unused(name).is_some_and(|id| self.unsettled.has(id)) {
-            self.unsettled_unused.insert(name.to_owned());
+    pub(super) fn leave_if_unused(&mut self, which: &VolumeUse) {
+        if self.attaching.unused(which).is_some_and(|id| self.unsettled.has(id)) {
+            self.unsettled_unused.insert(which.clone());
             return;
         }
-        if let Some(attachment) = self.attaching.leave(name) {
-            self.effects.push_back(Effect::GiveBack(name.to_owned(), attachment));
+        if let Some(attachment) = self.attaching.leave(which) {
+            self.effects.push_back(Effect::GiveBack(which.clone(), attachment));
         }
     }
 
     /// Looks again at volumes of which something was unsettled.
     pub(super) fn leave_unsettled(&mut self) {
         if !self.unsettled_unused.is_empty() {
-            std::mem::take(&mut self.unsettled_unused).iter().for_each(|name| self.leave_if_unused(name));
+            std::mem::take(&mut self.unsettled_unused).iter().for_each(|which| self.leave_if_unused(which));
         }
     }
 }

@@ -13,10 +13,11 @@ impl<K: Copy + Ord> Frontend<K> {
     pub(super) fn want_nexus(&mut self, conn: K, news: News, export: &str, cx: &mut Context<'_, K>) -> bool {
         self.doors.answering(conn);
         // While it waits it is a user of the volume: that is not given back in between.
-        if let Some(volume) = cx.backend.volumes().get(export).filter(|volume| !volume.read_only)
-            && self.attaching.want(conn, export, volume.id)
+        if cx.backend.volumes().get(export).is_some_and(|volume| !volume.read_only)
+            && let Some(client) = cx.clients.client(conn)
         {
-            self.effects.push_back(Effect::Attach(export.to_owned()));
+            let which = client.using(export);
+            self.want(conn, which, cx);
         }
         if let Wish::New(number) = self.members.wanted(conn) {
             self.effects.push_back(Effect::Nexus(number, news));

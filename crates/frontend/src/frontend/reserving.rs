@@ -47,7 +47,7 @@ impl<K: Copy + Ord> Frontend<K> {
             return client.protocol().reserved(tag, ReservationAnswer::Failed);
         };
         self.attaching.begin(&volume, attachment);
-        let (waits, name, in_turn) = (Some((conn, tag, memory_bytes)), Arc::clone(&volume), false);
+        let (waits, name, in_turn) = (Some((conn, tag, memory_bytes)), volume.volume.as_str().into(), false);
         let writes = None;
         let token = self.running.insert(Owner::Client { waits, volume, attachment, member: None, in_turn, writes });
         self.effects.push_back(Effect::Reserves(token, name, view.id, request));

@@ -3,8 +3,8 @@
 
 use azekura_base::{Generation, HostName, Inbox, LayerId, Outbox, PeerKey, VolumeId};
 use azekura_frontend::{
-    Admittance, Client, ClientLimits, Clients, Context, Effect, Event, Exports, Frontend, Named, Opening, Protocol,
-    Request, ReservationAnswer, ReservationRequest, StreamProtocol, Tag,
+    Admittance, Attachment, Client, ClientLimits, Clients, Context, Effect, Event, Exports, Frontend, Named, Opening,
+    Protocol, Request, ReservationAnswer, ReservationRequest, StreamProtocol, Tag, VolumeUse,
 };
 use azekura_gateway::{Backend, Keyring, Op, Outcome, Piece, VolumeView};
 use bytes::Bytes;
@@ -356,8 +356,15 @@ impl Rig {
     }
 
     pub fn attached(&mut self, name: &str, id: u64, attachment: u64) {
-        let outcome = Ok((VolumeId(id), Generation(attachment)));
-        self.front(|frontend, cx| frontend.volume_attached(name, outcome, cx));
+        let outcome = Ok((VolumeId(id), Generation(attachment)).into());
+        self.front(|frontend, cx| frontend.volume_attached(&name.into(), outcome, cx));
+        self.turn();
+    }
+
+    /// The process has a volume for a host, to read or to write.
+    pub fn attached_for(&mut self, which: &VolumeUse, id: u64, attachment: u64, writes: bool) {
+        let has = Attachment { volume: VolumeId(id), generation: Generation(attachment), writes };
+        self.front(|frontend, cx| frontend.volume_attached(which, Ok(has), cx));
         self.turn();
     }
 
@@ -378,7 +385,7 @@ impl Rig {
     pub fn open(&mut self, name: &str, attachment: u64) -> u32 {
         let conn = self.connect();
         self.say(conn, &format!("open {name}"));
-        if self.effects().contains(&Effect::Attach(name.to_owned())) {
+        if self.effects().contains(&Effect::Attach(name.into())) {
             let id = self.volumes.all[name].id.0;
             self.attached(name, id, attachment);
         }

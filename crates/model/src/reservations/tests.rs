@@ -223,7 +223,7 @@ fn example() -> ReservationsRecord {
     for (id, (from, command)) in commands.iter().enumerate() {
         record = record.carry_out(&name(*from), command, 0x100 + id as u64).1.unwrap();
     }
-    record.heeded(Generation(7), 4, &[Generation(7), Generation(9)]).unwrap()
+    record.heeded(&[Generation(7)].into(), 4, &[Generation(7), Generation(9)]).unwrap()
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use azekura_base::{Generation, NodeId};
+use azekura_base::{Generation, HostName, NodeId};
 
 use super::volumes::missing;
 use crate::{
@@ -21,10 +21,22 @@ pub struct AttachRequest {
     /// For this process of it, on behalf of a client; `None`: for whichever comes, because somebody asked for it by
     /// name.
     pub incarnation: Option<u64>,
+    /// For the clients of this host.
+    pub host: Option<HostName>,
+    /// The host is to write through this node, and through no other one any more.
+    pub to_write: bool,
     /// Beside others that are shared; `None`: as the volume was made for.
     pub shared: Option<bool>,
     /// Attachments in the way end.
     pub force: bool,
+}
+
+impl AttachRequest {
+    /// A node's wish for clients of whom no host is known, as the volume was made for.
+    #[must_use]
+    pub fn of_node(node: NodeId, incarnation: Option<u64>) -> AttachRequest {
+        AttachRequest { node, incarnation, host: None, to_write: false, shared: None, force: false }
+    }
 }
 
 /// Replaces a volume's attachments by what `change` makes of them; `Ok(None)` leaves them as they are.
@@ -62,7 +74,8 @@ pub fn attach(
 ) -> Outcome<Attached> {
     change_attachments(records, volume, |record, attachments| {
         let shared = wish.shared.unwrap_or(record.access == VolumeAccess::Shared);
-        let wish = AttachWish { node: wish.node, incarnation: wish.incarnation, shared, force: wish.force };
+        let AttachRequest { node, incarnation, to_write, force, .. } = *wish;
+        let wish = AttachWish { node, incarnation, host: wish.host.clone(), to_write, shared, force };
         let next = attachments.attach(&wish, |node, incarnation| gone.contains(&(node, incarnation)), now);
         next.map(Some).map_err(refusal)
     })

@@ -77,8 +77,7 @@ pub fn heed_reservations(
     let (_, reservations, now) = look_up(records, volume, wanted)?;
     let attachments = records.find(&Key::Attachments(wanted))?;
     let known = attachments.record()?.unwrap_or_else(|| AttachmentsRecord::none(wanted));
-    let mine = known.of(node).filter(|mine| mine.incarnation == Some(incarnation)).map(|mine| mine.generation);
-    let Some(next) = mine.and_then(|mine| now.heeded(mine, number, &known.standing())) else {
+    let Some(next) = now.heeded(&known.of_process((node, incarnation)), number, &known.standing()) else {
         return Ok(Step::Done((), reservations.mod_revision()));
     };
     // Other attachments may come and go meanwhile: each counts by its own name, which is given once.
@@ -188,7 +187,7 @@ mod tests {
 
     /// Attaches the volume to a process, beside others.
     fn attach_to(memory: &mut Memory, node: u32) {
-        let wish = AttachRequest { node: NodeId(node), incarnation: Some(5), shared: Some(true), force: false };
+        let wish = AttachRequest { shared: Some(true), ..AttachRequest::of_node(NodeId(node), Some(5)) };
         let refusal = |_| MetaError::NotAttached { volume: "v".to_owned(), node: None };
         run(memory, |records| attach(records, "v", &wish, &BTreeSet::new(), "t", refusal)).unwrap();
     }
@@ -240,7 +239,7 @@ mod tests {
         good(&mut memory, 1, &ReservationCommand::Reserve { key: 7, kind: KIND }, 2);
         assert_eq!(heed(&mut memory, 2, 5, 2), [(2, 2)]);
         let gone: BTreeSet<Generation> =
-            memory.model().attachments[&V].of(NodeId(2)).map(|mine| mine.generation).into_iter().collect();
+            memory.model().attachments[&V].of(NodeId(2), None).map(|mine| mine.generation).into_iter().collect();
         run(&mut memory, |records| put_out(records, "v", &gone)).unwrap();
         assert!(memory.model().attachments[&V].fence_due);
         assert_eq!(heed(&mut memory, 2, 5, 2), [(0, 2)], "what it had confirmed is of no use, and it confirms no more");

@@ -144,7 +144,7 @@ fn a_revert_waits_for_nobody_who_has_the_volume() {
     let wish = VolumeCut { back_to: Some("s".into()), unattached: true, ..wish };
     let cut = begin(&mut memory, "1", wish).unwrap();
     let finishing = txn_of(finish_cut(&Records::known(memory.model()), &cut));
-    let client = AttachRequest { node: NodeId(1), incarnation: Some(5), shared: None, force: false };
+    let client = AttachRequest::of_node(NodeId(1), Some(5));
     let free = |what| panic!("{what:?} is in the way");
     run(&mut memory, |records| attach(records, "v", &client, &[].into(), "", free)).unwrap();
     assert_eq!(memory.run(&finishing), None, "it is attached by now");
@@ -158,7 +158,7 @@ fn a_revert_waits_for_nobody_who_has_the_volume() {
 fn a_fence_is_confirmed_for_what_had_ended_when_it_began() {
     let mut memory = cluster();
     for (node, force) in [(1, false), (2, true)] {
-        let wish = AttachRequest { node: NodeId(node), incarnation: Some(5), shared: None, force };
+        let wish = AttachRequest { force, ..AttachRequest::of_node(NodeId(node), Some(5)) };
         run(&mut memory, |records| attach(records, "v", &wish, &[].into(), "", |what| panic!("{what:?}"))).unwrap();
     }
     let record = memory.model().attachments[&VolumeId(1)].record.clone();

@@ -13,7 +13,8 @@ pub(crate) fn admission(model: &Model, secrets: &OpenedSecrets, now: u64) -> (Ad
     let counting =
         of_clients.filter(|(_, grant)| grant.counts_at(now) && !matches!(grant.role, Role::Node | Role::Join));
     let open = model.settings().api_access == ApiAccess::Open;
-    let (mut admission, mut next_end) = (Admission { is_known: true, open, ..Admission::default() }, None);
+    let (mut admission, mut next_end) =
+        (Admission { is_known: true, open, host_paths: model.knows_host_paths(), ..Admission::default() }, None);
     for (id, grant) in counting {
         let right = Right { name: grant.name.clone(), role: grant.role, volumes: grant.volumes.clone() };
         // One key, or host, has one grant; of two that somebody has written himself, the first counts, as for the API.

@@ -5,13 +5,13 @@ use crate::bridge::reservations::ReservationKeeper;
 use crate::driver::commands::{Command, Fence, Freeze, Trim};
 use crate::driver::messages::Handles;
 use azekura_base::{Generation, IoStatus, LayerId, NodeId, PgId, Shard, VolumeId};
-use azekura_control::attachments::{FENCE_WAIT, FREEZE_WAIT, Later};
+use azekura_control::attachments::{FENCE_WAIT, FREEZE_WAIT, Had, Later, Wanting};
 use azekura_control::layers::{CompareLayers, Differences, MeasureLayer, Measured, NotTold};
 use azekura_control::{Attacher, DataPlane, Reserver};
-use azekura_frontend::{Attachment, Errand, Holders, Refusal};
+use azekura_frontend::{Attachment, Errand, Holders, Refusal, VolumeUse};
 use azekura_meta::MetaClient;
 use azekura_node::{Attachments, Node};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
@@ -23,6 +23,9 @@ const KNOWN_WITHIN: Duration = Duration::from_secs(10);
 const FOUND_OUT_WITHIN: Duration = Duration::from_millis(500);
 /// How often it is looked.
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
+/// A host's writes come to this process no more often: a host that uses all its paths in turn is slow by that, and does
+/// not end its sessions all the time.
+const MOVE_PAUSE: Duration = Duration::from_secs(1);
 /// Pause before a volume is given back again that could not be.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
@@ -135,6 +138,8 @@ pub struct Keeper {
     node: NodeId,
     incarnation: u64,
     holders: Arc<Mutex<Holders>>,
+    /// When the writes of hosts came to this process last.
+    moved: Arc<Mutex<BTreeMap<VolumeUse, Instant>>>,
     /// What clients ask of reservations.
     pub reservations: Arc<ReservationKeeper>,
 }
@@ -154,22 +159,27 @@ impl Keeper {
         let reservations = ReservationKeeper::new(reserver, client.clone(), shards.clone(), configured.clone());
         // Ends when the keeper is dropped.
         tokio::spawn(reservations.confirm_what_is_heeded((node, incarnation)));
-        let (holders, reservations) = (Arc::default(), Arc::new(reservations));
-        Keeper { attacher, client, shards, configured, node, incarnation, holders, reservations }
+        let (holders, moved, reservations) = (Arc::default(), Arc::default(), Arc::new(reservations));
+        Keeper { attacher, client, shards, configured, node, incarnation, holders, moved, reservations }
     }
 
     /// Clients of a shard want a volume.
-    pub fn wanted(&self, shard: Shard, volume: &str) {
+    pub fn wanted(&self, shard: Shard, volume: &VolumeUse) {
         self.tell_holders(|holders| holders.wanted(shard, volume));
     }
 
+    /// Clients of a shard have writes for a volume that the process has to read.
+    pub fn wanted_to_write(&self, shard: Shard, volume: &VolumeUse) {
+        self.tell_holders(|holders| holders.wanted_to_write(shard, volume));
+    }
+
     /// No client of a shard uses an attachment any more.
-    pub fn idle(&self, shard: Shard, volume: &str, attachment: Generation) {
+    pub fn idle(&self, shard: Shard, volume: &VolumeUse, attachment: Generation) {
         self.tell_holders(|holders| holders.idle(shard, volume, attachment));
     }
 
     /// A shard has found that an attachment has ended.
-    pub fn ended(&self, shard: Shard, volume: &str, attachment: Generation) {
+    pub fn ended(&self, shard: Shard, volume: &VolumeUse, attachment: Generation) {
         self.tell_holders(|holders| holders.ended(shard, volume, attachment));
     }
 
@@ -179,11 +189,14 @@ impl Keeper {
         news(&mut holders);
         while let Some(errand) = holders.next_errand() {
             match errand {
-                Errand::Attach(volume) => drop(tokio::spawn(self.clone().attach(volume))),
+                Errand::Attach(volume, to_write) => drop(tokio::spawn(self.clone().attach(volume, to_write))),
                 Errand::GiveBack(volume, attachment) => {
                     tokio::spawn(self.clone().give_back(volume, attachment));
                 }
                 Errand::Tell(shard, volume, outcome) => self.shards.send(shard, Command::Attached(volume, outcome)),
+                Errand::TellWriting(shard, volume, outcome) => {
+                    self.shards.send(shard, Command::MayWrite(volume, outcome));
+                }
                 Errand::TellLeft(shard, volume) => self.shards.send(shard, Command::GivenBack(volume)),
             }
         }
@@ -207,24 +220,46 @@ impl Keeper {
         }
     }
 
-    async fn attach(self, volume: String) {
-        let outcome = self.try_to_attach(&volume).await;
+    async fn attach(self, volume: VolumeUse, to_write: bool) {
+        if to_write {
+            let next = self.moved_last(&volume).map_or(Duration::ZERO, |at| MOVE_PAUSE.saturating_sub(at.elapsed()));
+            tokio::time::sleep(next).await;
+        }
+        let outcome = self.try_to_attach(&volume, to_write).await;
+        if to_write && outcome.is_ok() {
+            tracing::info!("volume {volume} is written through this node from now on");
+            self.note_move(&volume);
+        }
         self.tell_holders(|holders| holders.attached(&volume, outcome));
     }
 
-    async fn try_to_attach(&self, volume: &str) -> Result<Attachment, Refusal> {
-        let attached = self.attacher.attach_for_clients(volume, self.node, self.incarnation).await;
-        let (id, attachment) = attached.map_err(|error| {
+    fn moved_last(&self, volume: &VolumeUse) -> Option<Instant> {
+        self.moved.lock().unwrap_or_else(PoisonError::into_inner).get(volume).copied()
+    }
+
+    fn note_move(&self, volume: &VolumeUse) {
+        let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
+        moved.retain(|_, at| at.elapsed() < MOVE_PAUSE);
+        moved.insert(volume.clone(), Instant::now());
+    }
+
+    async fn try_to_attach(&self, volume: &VolumeUse, to_write: bool) -> Result<Attachment, Refusal> {
+        let Keeper { node, incarnation, .. } = *self;
+        let wanting = Wanting { node, incarnation, host: volume.host.clone(), to_write };
+        let attached = self.attacher.attach_for_clients(&volume.volume, &wanting).await;
+        let had = attached.map_err(|error| {
             tracing::info!("a client can't have volume {volume}: {error}");
             let why = error.hint().map_or_else(|| error.to_string(), |hint| format!("{error}; {hint}"));
             Refusal { why, attached: None }
         })?;
+        let Had { volume: id, attachment, writes } = had;
+        let has = Attachment { volume: id, generation: attachment, writes };
         let known = self.until_known(id, attachment).await;
-        known.map(|()| (id, attachment)).map_err(|why| Refusal { why, attached: Some((id, attachment)) })
+        known.map(|()| has).map_err(|why| Refusal { why, attached: Some(has) })
     }
 
-    async fn give_back(self, volume: String, attachment: Generation) {
-        while let Err(error) = self.attacher.give_back(&volume, self.node, attachment).await {
+    async fn give_back(self, volume: VolumeUse, attachment: Generation) {
+        while let Err(error) = self.attacher.give_back(&volume.volume, self.node, attachment).await {
             tracing::warn!("can't give volume {volume} back: {error}");
             tokio::time::sleep(RETRY_PAUSE).await;
         }

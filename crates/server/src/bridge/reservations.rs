@@ -142,19 +142,14 @@ impl ReservationKeeper {
 }
 
 /// What is to be confirmed: volumes of which somebody waits for a process, whose shards all heed the change.
-fn due(
-    model: &Model,
-    heeded: &Heeded,
-    shards: usize,
-    (node, incarnation): (NodeId, u64),
-) -> Vec<(String, VolumeId, u64)> {
+fn due(model: &Model, heeded: &Heeded, shards: usize, process: (NodeId, u64)) -> Vec<(String, VolumeId, u64)> {
     let waiting = model.reservations.iter().filter_map(|(id, record)| {
         let due = record.fence_due?;
-        let mine = model.attachments.get(id)?.of(node).filter(|mine| mine.incarnation == Some(incarnation))?;
+        let mine = model.attachments.get(id)?.of_process(process);
         let by_shard = heeded.get(id).filter(|by_shard| by_shard.len() == shards)?;
         let number = by_shard.values().copied().min().filter(|number| *number >= due)?;
         let volume = model.volumes.values().find(|volume| volume.id == *id)?;
-        (!record.is_heeded_by(mine.generation)).then(|| (volume.name.clone(), *id, number))
+        (!mine.iter().all(|name| record.is_heeded_by(*name))).then(|| (volume.name.clone(), *id, number))
     });
     waiting.collect()
 }

@@ -8,7 +8,7 @@ use azekura_base::{
     CompareLayers, DeviceId, Differences, Generation, IoStatus, LayerId, MeasureLayer, Measured, NodeId, NotTold, PgId,
     Shard, VolumeId,
 };
-use azekura_frontend::{Admission, ReservationAnswer, Reservations, Word};
+use azekura_frontend::{Admission, Attachment, ReservationAnswer, Reservations, VolumeUse, Word};
 use azekura_gateway::{Keyring, VolumeView};
 use azekura_map_db::CheckpointDb;
 use azekura_node::{Attachments, ClusterView, Node};
@@ -50,10 +50,12 @@ pub enum Command {
     Trim(Trim),
     /// Tell something about layers.
     AskOfLayers(LayerQuestion),
-    /// The volume of a name is attached to this node for its clients, or is not, and why.
-    Attached(String, Result<(VolumeId, Generation), String>),
+    /// A volume is attached to this node for its clients, or is not, and why.
+    Attached(VolumeUse, Result<Attachment, String>),
+    /// The process has a volume to write, for clients that had it to read, or has not, and why.
+    MayWrite(VolumeUse, Result<Attachment, String>),
     /// A volume is given back.
-    GivenBack(String),
+    GivenBack(VolumeUse),
     /// Something for a client's connection that has a nexus or wants one.
     Nexus(Word),
     /// The reservations of all volumes that have a record: before the configuration that they are of.

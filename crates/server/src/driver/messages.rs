@@ -2,7 +2,7 @@
 
 use crate::driver::commands::{Command, Inspection};
 use azekura_base::{DeviceId, Generation, LayerId, PgId, Shard, VolumeId};
-use azekura_frontend::{News, ReservationRequest};
+use azekura_frontend::{News, ReservationRequest, VolumeUse};
 use azekura_node::{Breakdown, FoundBlock};
 use azekura_reactor::Waker;
 use azekura_replica::{GroupConfig, ScrubReport};
@@ -34,11 +34,13 @@ pub enum Report {
     /// A write takes so long on a device, many times longer than on others.
     DeviceSlow(DeviceId, Duration),
     /// Clients want a volume.
-    Attach(String),
+    Attach(VolumeUse),
+    /// Clients have writes for a volume that the process has to read.
+    AttachToWrite(VolumeUse),
     /// No client wants this attachment of a volume any more.
-    GiveBack(String, Generation),
+    GiveBack(VolumeUse, Generation),
     /// An attachment of a volume has ended, or the volume has: no client here uses it any more.
-    Ended(String, Generation),
+    Ended(VolumeUse, Generation),
     /// Something of a client's connection that has a nexus or wants one, by its number in this shard.
     Nexus(u64, News),
     /// A client asks something of the reservations of the volume of this name and number; answered with this token.

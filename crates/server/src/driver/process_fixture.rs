@@ -121,7 +121,7 @@ impl Control {
                     }
                     Command::ProposalDone(pg, device, version, stands.then_some(self.view.revision))
                 }
-                Report::Attach(volume) => Command::Attached(volume, Ok((VOLUME, ATTACHMENT))),
+                Report::Attach(volume) => Command::Attached(volume, Ok((VOLUME, ATTACHMENT).into())),
                 Report::GiveBack(volume, _) => Command::GivenBack(volume),
                 Report::ReadConfiguration => Command::ConfigurationRead(Some(self.view.revision)),
                 other => {

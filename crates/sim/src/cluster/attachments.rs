@@ -8,7 +8,8 @@ use crate::kernel::process::Life;
 use crate::kernel::random::Random;
 use crate::kernel::time::Stamp;
 use crate::plan::{Mode, Plan};
-use azekura_base::{Generation, NodeId, VolumeId};
+use azekura_base::{Generation, HostName, NodeId, VolumeId};
+use azekura_frontend::{Attachment, VolumeUse};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -30,18 +31,20 @@ type Process = (NodeId, u64);
 enum Errand {
     /// Attach it; clients wait until then.
     Attach(Duration),
+    /// Attach it to write, until then.
+    AttachToWrite(Duration),
     GiveBack(Generation),
 }
 
 /// A fence that is waited for.
 struct Fence {
     from: Life,
-    name: String,
+    which: VolumeUse,
     volume: VolumeId,
     /// Everything that had ended by this generation is kept out when it is confirmed.
     generation: Generation,
-    /// The process waits for it with an attachment of its own.
-    attaches: bool,
+    /// The process waits for it with an attachment of its own, and if so, whether to write.
+    attaches: Option<bool>,
 }
 
 /// An attachment that does not stand any more.
@@ -57,9 +60,10 @@ struct Ended {
 /// An attachment of which a process does not know yet.
 struct Unheard {
     life: Life,
-    name: String,
+    which: VolumeUse,
     revision: u64,
-    attached: (VolumeId, Generation),
+    attached: Attachment,
+    to_write: bool,
 }
 
 /// All attachments.
@@ -69,9 +73,9 @@ pub(crate) struct Holders {
     /// An operator ends attachments of the volume by force.
     pub(crate) on: bool,
     /// What front ends were told last of the volumes that they have asked for.
-    attached: BTreeMap<(Life, String), (VolumeId, Generation)>,
+    attached: BTreeMap<(Life, VolumeUse), (VolumeId, Generation)>,
     /// What the front ends of a process have asked for, one thing a volume at a time: an attachment is the process's.
-    errands: BTreeMap<(Process, String), VecDeque<(Life, Errand)>>,
+    errands: BTreeMap<(Process, VolumeUse), VecDeque<(Life, Errand)>>,
     unheard: Vec<Unheard>,
     ended: BTreeMap<(VolumeId, Generation), Ended>,
     fences: BTreeMap<u64, Fence>,
@@ -80,11 +84,18 @@ pub(crate) struct Holders {
     leaves_percent: u64,
     /// Draws which ones.
     leaving: Random,
+    /// Clients belong to hosts that come through several nodes (0048).
+    pub(crate) hosts: bool,
+    /// A process has just been told that a host can't write there: it closes connections.
+    pub(crate) is_refusing: bool,
 }
 
 impl Holders {
     pub(crate) fn new(plan: &Plan, mut leaving: Random) -> Holders {
         let on = matches!(plan.mode, Mode::Attachments | Mode::Reservations | Mode::All);
+        // A stream of their own.
+        let mut hosts = Random::new(leaving.clone().below(u64::MAX) ^ 0x7061_7468);
+        let hosts = plan.mode == Mode::Attachments && hosts.chance(50);
         Holders {
             recorded: on || plan.mode == Mode::Fsx,
             on,
@@ -95,8 +106,10 @@ impl Holders {
             fences: BTreeMap::new(),
             asked: 0,
             // Who has left can't come back while its node does not reach the store: then nothing is late.
-            leaves_percent: if on && leaving.chance(50) { LEAVES_PERCENT } else { 0 },
+            leaves_percent: if on && (leaving.chance(50) || hosts) { LEAVES_PERCENT } else { 0 },
             leaving,
+            hosts,
+            is_refusing: false,
         }
     }
 
@@ -116,22 +129,29 @@ impl Holders {
     }
 
     /// The attachment under which a process has a volume, as it was told last.
-    pub(crate) fn attached_as(&self, life: Life, name: &str) -> Option<Generation> {
-        self.attached.get(&(life, name.to_owned())).map(|(_, attachment)| *attachment)
+    pub(crate) fn attached_as(&self, life: Life, which: &VolumeUse) -> Option<Generation> {
+        self.attached.get(&(life, which.clone())).map(|(_, attachment)| *attachment)
+    }
+
+    /// The host that a client belongs to, and what it calls itself.
+    pub(crate) fn host_of(&self, client: u64) -> Option<(u64, HostName)> {
+        let host = client % 2;
+        let name = format!("iqn.2026-01.example:host{host}").parse().ok().filter(|_| self.hosts)?;
+        Some((host, name))
     }
 
     /// A front end has no more use for an attachment. True when no other shard of its process has it.
-    fn give_up(&mut self, life: Life, name: &str, attachment: Generation) -> bool {
-        let Some(given) = self.attached.remove(&(life, name.to_owned())) else { return true };
+    fn give_up(&mut self, life: Life, which: &VolumeUse, attachment: Generation) -> bool {
+        let Some(given) = self.attached.remove(&(life, which.clone())) else { return true };
         let shared = self.attached.iter().any(|((other, volume), attached)| {
-            other.process() == life.process() && volume == name && *attached == given && given.1 == attachment
+            other.process() == life.process() && volume == which && *attached == given && given.1 == attachment
         });
         !shared
     }
 
     /// A process waits for a fence for others.
     pub(crate) fn is_fencing(&self, from: Life) -> bool {
-        self.fences.values().any(|fence| fence.from == from && !fence.attaches)
+        self.fences.values().any(|fence| fence.from == from && fence.attaches.is_none())
     }
 
     /// Nobody waits for anything.

@@ -5,6 +5,7 @@ use crate::kernel::network::{ConnId, Network, Passage, Side};
 use crate::kernel::process::Life;
 use crate::kernel::rings::Rings;
 use azekura_base::{DeviceId, Endpoint, NodeId, PgId};
+use azekura_frontend::VolumeUse;
 use azekura_node::ClusterView;
 use azekura_replica::GroupConfig;
 use azekura_store::IoId;
@@ -46,7 +47,7 @@ pub(crate) enum Event<C> {
     /// What a process heeds of reservations gets to the store.
     Heed(Life),
     /// The store is asked for what a process wants to do with a volume.
-    Errand(Life, String),
+    Errand(Life, VolumeUse),
     /// A process has read the configuration for clients that want what it does not know.
     Look(Life),
     /// The configuration says that the snapshots of a cut are there.

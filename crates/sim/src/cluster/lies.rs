@@ -42,7 +42,7 @@ impl<S: Scene> Cluster<S> {
                 write.request = RequestId(write.request.0 + (1 << 40));
                 (side, self.random.spread_millis(1, 200), Message::Write(write))
             }
-            (_, message @ Message::Write(_)) if self.plan.writes_linger && self.random.chance(20) => {
+            (_, message @ Message::Write(_)) if self.writes_linger() && self.random.chance(20) => {
                 (side, self.random.spread_millis(200, 5000), message)
             }
             (

@@ -45,6 +45,8 @@ struct GivenUp {
     id: u64,
     life: Life,
     attachment: Generation,
+    /// Whose it is, where hosts come through several nodes.
+    host: Option<u64>,
     sectors: Range<u64>,
     at: Stamp,
 }

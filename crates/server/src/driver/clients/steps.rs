@@ -109,6 +109,7 @@ impl DataPlane {
                 Effect::Close(conn, Close::AtOnce) => self.reactor.close(conn, reactor::Close::AtOnce),
                 Effect::Close(conn, Close::AfterDrain) => self.reactor.close(conn, reactor::Close::AfterDrain),
                 Effect::Attach(volume) => self.report(Report::Attach(volume)),
+                Effect::AttachToWrite(volume) => self.report(Report::AttachToWrite(volume)),
                 Effect::GiveBack(volume, attachment) => self.report(Report::GiveBack(volume, attachment)),
                 Effect::Ended(volume, attachment) => self.report(Report::Ended(volume, attachment)),
                 Effect::Nexus(number, news) => self.report(Report::Nexus(number, news)),

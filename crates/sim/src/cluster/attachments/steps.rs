@@ -6,7 +6,8 @@ use crate::cluster::records::CLASS;
 use crate::cluster::{Cluster, Scene};
 use crate::kernel::process::Life;
 use crate::report::Invariant;
-use azekura_base::{Generation, NodeId, PgId, VolumeId};
+use azekura_base::{Generation, NodeId, PgId};
+use azekura_frontend::{Attachment, VolumeUse};
 use azekura_model::transitions::attachments::{AttachRequest, Attached, attach, confirm_fenced, detach, give_back};
 use azekura_model::{AttachmentRecord, AttachmentsRecord, InTheWay, MetaError, Outcome, Records};
 use azekura_node::Attachments;
@@ -23,39 +24,44 @@ impl<S: Scene> Cluster<S> {
     }
 
     /// A front end wants a volume for its clients.
-    pub(crate) fn attach_for_clients(&mut self, life: Life, name: String) {
+    pub(crate) fn attach_for_clients(&mut self, life: Life, which: VolumeUse) {
         if self.holders.recorded {
-            return self.begin_errand(life, name, Errand::Attach(self.now + CLIENT_WAIT));
+            return self.begin_errand(life, which, Errand::Attach(self.now + CLIENT_WAIT));
         }
         let node = self.node_at(life.endpoint());
-        let volume = node.and_then(|node| node.gateway().volumes().get(&name)).map(|volume| volume.id);
-        let attached = volume.map(|id| (id, Generation(0))).ok_or_else(|| "it is gone".to_owned());
-        self.attached(life, &name, attached);
+        let volume = node.and_then(|node| node.gateway().volumes().get(&which.volume)).map(|volume| volume.id);
+        let attached = volume.map(|id| (id, Generation(0)).into()).ok_or_else(|| "it is gone".to_owned());
+        self.attached(life, &which, false, attached);
+    }
+
+    /// A front end has writes for a volume that its process has to read.
+    pub(crate) fn attach_to_write(&mut self, life: Life, which: VolumeUse) {
+        self.begin_errand(life, which, Errand::AttachToWrite(self.now + CLIENT_WAIT));
     }
 
     /// A front end gives a volume back.
-    pub(crate) fn give_back_for_clients(&mut self, life: Life, name: String, attachment: Generation) {
+    pub(crate) fn give_back_for_clients(&mut self, life: Life, which: VolumeUse, attachment: Generation) {
         if self.holders.recorded {
-            return self.begin_errand(life, name, Errand::GiveBack(attachment));
+            return self.begin_errand(life, which, Errand::GiveBack(attachment));
         }
-        self.front(life, |frontend, _| frontend.volume_given_back(&name));
+        self.front(life, |frontend, _| frontend.volume_given_back(&which));
     }
 
-    fn begin_errand(&mut self, life: Life, name: String, errand: Errand) {
-        let errands = self.holders.errands.entry((life.process(), name.clone())).or_default();
+    fn begin_errand(&mut self, life: Life, which: VolumeUse, errand: Errand) {
+        let errands = self.holders.errands.entry((life.process(), which.clone())).or_default();
         errands.push_back((life, errand));
         if errands.len() == 1 {
-            self.go_on_with_errand(life, name);
+            self.go_on_with_errand(life, which);
         }
     }
 
-    fn go_on_with_errand(&mut self, life: Life, name: String) {
+    fn go_on_with_errand(&mut self, life: Life, which: VolumeUse) {
         let at = self.now + self.configuration.delay();
-        self.queue.push(at, Event::Errand(life, name));
+        self.queue.push(at, Event::Errand(life, which));
     }
 
-    fn end_errand(&mut self, life: Life, name: &str) {
-        let key = (life.process(), name.to_owned());
+    fn end_errand(&mut self, life: Life, which: &VolumeUse) {
+        let key = (life.process(), which.clone());
         let Some(errands) = self.holders.errands.get_mut(&key) else { return };
         errands.pop_front();
         if let Some((next, _)) = errands.front() {
@@ -67,37 +73,39 @@ impl<S: Scene> Cluster<S> {
     }
 
     /// The store is asked for what a front end wants.
-    pub(crate) fn run_errand(&mut self, life: Life, name: String) {
-        let key = (life.process(), name);
+    pub(crate) fn run_errand(&mut self, life: Life, which: VolumeUse) {
+        let key = (life.process(), which);
         let first = self.holders.errands.get(&key).and_then(VecDeque::front);
         let Some((_, errand)) = first.filter(|(whose, _)| *whose == life) else { return };
-        let name = key.1;
+        let which = key.1;
         if self.configuration.is_former(life) {
             return; // It has not heard that the store was restored, and the store does not answer it any more.
         }
         if let Some(until) = self.configuration.away(life.node, self.now) {
-            return self.queue.push(until, Event::Errand(life, name));
+            return self.queue.push(until, Event::Errand(life, which));
         }
         match *errand {
-            Errand::Attach(until) => self.attach(life, name, until),
+            Errand::Attach(until) => self.attach(life, which, false, until),
+            Errand::AttachToWrite(until) => self.attach(life, which, true, until),
             Errand::GiveBack(attachment) => {
-                self.trace.step(self.now, attachment.0, || format!("{life:?} gives {name} back, {attachment:?}"));
-                if self.holders.give_up(life, &name, attachment) {
+                self.trace.step(self.now, attachment.0, || format!("{life:?} gives {which} back, {attachment:?}"));
+                if self.holders.give_up(life, &which, attachment) {
                     // The volume may be gone.
-                    let given = |records: &Records<'_>| give_back(records, &name, life.node, attachment);
-                    let _ = self.change_attachments(&name, false, given);
+                    let given = |records: &Records<'_>| give_back(records, &which.volume, life.node, attachment);
+                    let _ = self.change_attachments(&which.volume, false, given);
                 }
-                self.end_errand(life, &name);
-                self.front(life, |frontend, _| frontend.volume_given_back(&name));
+                self.end_errand(life, &which);
+                self.front(life, |frontend, _| frontend.volume_given_back(&which));
                 self.wake(life);
             }
         }
     }
 
     /// A process attaches a volume; attachments of processes that are gone end.
-    fn attach(&mut self, life: Life, name: String, until: Duration) {
+    fn attach(&mut self, life: Life, which: VolumeUse, to_write: bool, until: Duration) {
         let (node, incarnation) = life.process();
-        let wish = AttachRequest { node, incarnation: Some(incarnation), shared: None, force: false };
+        let (name, host) = (which.volume.clone(), which.host.clone());
+        let wish = AttachRequest { host, to_write, ..AttachRequest::of_node(node, Some(incarnation)) };
         let owner = |entry: &AttachmentRecord| Some(Life::first(entry.node, entry.incarnation?));
         let entries = self.attachments(&name).into_iter().flat_map(|now| now.attachments);
         let owners: Vec<Life> = entries.filter_map(|entry| owner(&entry)).collect();
@@ -107,7 +115,9 @@ impl<S: Scene> Cluster<S> {
         let gone = owners.into_iter().filter(|owner| !self.is_alive(*owner));
         let gone: BTreeSet<(NodeId, u64)> = gone.map(Life::process).collect();
         self.check_ended(life);
-        self.trace.step(self.now, incarnation, || format!("{life:?} attaches {name}; gone are {gone:?}"));
+        self.trace.step(self.now, incarnation, || {
+            format!("{life:?} attaches {which}, to write: {to_write}; gone are {gone:?}")
+        });
         let refusal = |what| match what {
             InTheWay::Holder(holder) => MetaError::Attached {
                 volume: name.clone(),
@@ -118,12 +128,12 @@ impl<S: Scene> Cluster<S> {
             InTheWay::TooMany => MetaError::CutEnded { volume: name.clone() },
         };
         match self.change_attachments(&name, true, |records| attach(records, &name, &wish, &gone, "", refusal)) {
-            Ok(_) => self.fence(life, &name, true),
+            Ok(_) => self.fence(life, &which, Some(to_write)),
             Err(MetaError::Attached { .. }) if self.now + LOOK_PAUSE < until => {
-                self.queue.push(self.now + LOOK_PAUSE, Event::Errand(life, name));
+                self.queue.push(self.now + LOOK_PAUSE, Event::Errand(life, which));
             }
             Err(error @ (MetaError::Attached { .. } | MetaError::NotFound { .. })) => {
-                self.attach_ends(life, &name, Err(error.to_string()));
+                self.attach_ends(life, &which, to_write, Err(error.to_string()));
             }
             Err(error) => self.violate(Invariant::Protocol, format!("{name} can't be attached: {error}")),
         }
@@ -162,39 +172,46 @@ impl<S: Scene> Cluster<S> {
     }
 
     /// Waits until all groups keep out what has ended, if anything has; then the process has its own attachment, if it
-    /// attaches the volume.
-    pub(crate) fn fence(&mut self, from: Life, name: &str, attaches: bool) {
-        let Some(record) = self.attachments(name) else {
-            return if attaches {
-                self.attach_ends(from, name, Err("it is gone".into()))
-            };
+    /// attaches the volume: if so, whether to write.
+    pub(crate) fn fence(&mut self, from: Life, which: &VolumeUse, attaches: Option<bool>) {
+        let Some(record) = self.attachments(&which.volume) else {
+            return self.attach_failed(from, which, attaches, "it is gone");
         };
         if !record.fence_due {
-            let mine = record.of(from.node).filter(|mine| mine.incarnation == Some(from.incarnation));
-            let attached = mine.map(|mine| (record.volume, mine.generation));
-            return if attaches {
-                self.attach_ends(from, name, attached.ok_or_else(|| "it has ended".into()))
-            };
+            let Some(to_write) = attaches else { return };
+            let mine = record.of(from.node, which.host.as_ref());
+            let mine = mine.filter(|mine| mine.incarnation == Some(from.incarnation));
+            let attached = mine.map(|mine| Attachment {
+                volume: record.volume,
+                generation: mine.generation,
+                writes: !mine.reads_only,
+            });
+            let attached = attached.filter(|has| has.writes || !to_write).ok_or_else(|| "it has ended".into());
+            return self.attach_ends(from, which, to_write, attached);
         }
         self.holders.asked += 1;
         let token = self.holders.asked;
         let (volume, generation, standing) = (record.volume, record.generation, record.standing());
-        self.holders.fences.insert(token, Fence { from, name: name.into(), volume, generation, attaches });
+        self.holders.fences.insert(token, Fence { from, which: which.clone(), volume, generation, attaches });
         let groups = self.configuration.groups_of(CLASS);
         self.tell(from, |node| node.fence(token, volume, Attachments { generation, standing }, groups, PATIENCE));
     }
 
+    fn attach_failed(&mut self, life: Life, which: &VolumeUse, attaches: Option<bool>, why: &str) {
+        if let Some(to_write) = attaches {
+            self.attach_ends(life, which, to_write, Err(why.into()));
+        }
+    }
+
     /// A fence has come to its end.
     pub(crate) fn fence_ended(&mut self, token: u64, result: &Result<(), Vec<PgId>>) {
-        let Some(Fence { from, name, volume, generation, attaches }) = self.holders.fences.remove(&token) else {
+        let Some(Fence { from, which, volume, generation, attaches }) = self.holders.fences.remove(&token) else {
             return;
         };
-        self.trace.step(self.now, token, || format!("the fence of {name}, {generation:?}, by {from:?}: {result:?}"));
+        self.trace.step(self.now, token, || format!("the fence of {which}, {generation:?}, by {from:?}: {result:?}"));
         if result.is_err() {
             self.report.fences_failed += 1;
-            return if attaches {
-                self.attach_ends(from, &name, Err("not all groups have confirmed".into()))
-            };
+            return self.attach_failed(from, &which, attaches, "not all groups have confirmed");
         }
         self.report.fences += 1;
         let now = self.stamp();
@@ -204,27 +221,27 @@ impl<S: Scene> Cluster<S> {
         }
         if self.configuration.away(from.node, self.now).is_some() {
             // Nobody learns of it: whoever wants the volume next asks all groups again.
-            return if attaches {
-                self.attach_ends(from, &name, Err("the store is out of reach".into()))
-            };
+            return self.attach_failed(from, &which, attaches, "the store is out of reach");
         }
         // The volume may be gone.
-        let _ = self.change_attachments(&name, true, |records| confirm_fenced(records, &name, generation));
+        let name = &which.volume;
+        let _ = self.change_attachments(name, true, |records| confirm_fenced(records, name, generation));
         // Others may have ended since.
-        self.fence(from, &name, attaches);
+        self.fence(from, &which, attaches);
     }
 
     /// A process has a volume, or not. It is told when it knows the configuration that says so.
-    fn attach_ends(&mut self, life: Life, name: &str, attached: Result<(VolumeId, Generation), String>) {
+    fn attach_ends(&mut self, life: Life, which: &VolumeUse, to_write: bool, attached: Result<Attachment, String>) {
         let revision = self.configuration.view().revision;
         match attached {
             Ok(attached) if self.configuration.known_by(life) < revision => {
-                self.holders.unheard.push(Unheard { life, name: name.into(), revision, attached });
+                let which = which.clone();
+                self.holders.unheard.push(Unheard { life, which, revision, attached, to_write });
                 self.inform(life);
             }
             attached => {
-                self.end_errand(life, name);
-                self.attached(life, name, attached);
+                self.end_errand(life, which);
+                self.attached(life, which, to_write, attached);
                 self.wake(life);
             }
         }
@@ -235,19 +252,31 @@ impl<S: Scene> Cluster<S> {
         let known = self.configuration.known_by(life);
         let heard = |unheard: &mut Unheard| unheard.life == life && unheard.revision <= known;
         let heard: Vec<Unheard> = self.holders.unheard.extract_if(.., heard).collect();
-        for Unheard { name, attached, .. } in heard {
-            self.end_errand(life, &name);
-            self.attached(life, &name, Ok(attached));
+        for Unheard { which, attached, to_write, .. } in heard {
+            self.end_errand(life, &which);
+            self.attached(life, &which, to_write, Ok(attached));
             self.wake(life);
         }
     }
 
     /// A front end is told what has become of its wish.
-    fn attached(&mut self, life: Life, name: &str, attached: Result<(VolumeId, Generation), String>) {
-        if let Ok(attached) = attached {
-            self.holders.attached.insert((life, name.to_owned()), attached);
+    fn attached(&mut self, life: Life, which: &VolumeUse, to_write: bool, attached: Result<Attachment, String>) {
+        if to_write {
+            self.count(if attached.is_ok() { "host's writes moved" } else { "host can't write here" });
+            self.holders.is_refusing = true;
+            self.front(life, |frontend, context| frontend.may_write(which, attached, context));
+            self.holders.is_refusing = false;
+            return;
         }
-        self.front(life, |frontend, context| frontend.volume_attached(name, attached, context));
+        if let Ok(has) = &attached {
+            self.holders.attached.insert((life, which.clone()), (has.volume, has.generation));
+        }
+        self.front(life, |frontend, context| frontend.volume_attached(which, attached, context));
+    }
+
+    /// Some writes take long on their way to a group's primary: as what hosts have given up may.
+    pub(crate) fn writes_linger(&self) -> bool {
+        self.plan.writes_linger || self.holders.hosts
     }
 
     /// Draws whether a client closes its connection.
@@ -269,6 +298,6 @@ impl<S: Scene> Cluster<S> {
         if let Err(error) = self.change_attachments(name, true, |records| detach(records, name, whose)) {
             return self.violate(Invariant::Protocol, format!("attachments of {name} can't be ended: {error}"));
         }
-        self.fence(from, name, false);
+        self.fence(from, &name.into(), None);
     }
 }

@@ -9,12 +9,13 @@ use crate::cluster::reservations::name_of;
 use crate::cluster::{Cluster, Scene};
 use crate::kernel::process::Life;
 use crate::report::Invariant;
-use azekura_frontend::{Client, Context, Effect, Frontend, Request};
+use azekura_frontend::{Admission, Client, Context, Effect, Frontend, Request, VolumeUse};
 use azekura_gateway::Op;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::mem::take;
 use std::rc::Rc;
+use std::sync::Arc;
 
 impl<S: Scene> Cluster<S> {
     /// Lets the front end of a process do something, and does what it asks for.
@@ -37,8 +38,9 @@ impl<S: Scene> Cluster<S> {
         match effect {
             Effect::Touched(line) => self.touched(line),
             Effect::Close(line, _) => self.closed_by_process(line),
-            Effect::Attach(name) => self.attach_for_clients(life, name),
-            Effect::GiveBack(name, attachment) => self.give_back_for_clients(life, name, attachment),
+            Effect::Attach(which) => self.attach_for_clients(life, which),
+            Effect::AttachToWrite(which) => self.attach_to_write(life, which),
+            Effect::GiveBack(which, attachment) => self.give_back_for_clients(life, which, attachment),
             // A process has one shard, which has let go already.
             Effect::Ended(..) => {}
             // The simulator's clients have no names.
@@ -81,7 +83,12 @@ impl<S: Scene> Cluster<S> {
         self.connections.made += 1;
         let line = Line(self.connections.made);
         let host = if who.0 == "client" { self.reservers.host_of(who.1) } else { None };
-        let wire = Rc::new(RefCell::new(Wire::new(name, host.map(name_of))));
+        let path_of = if who.0 == "client" { self.holders.host_of(who.1).map(|(_, name)| name) } else { None };
+        if path_of.is_some() {
+            let admission = Admission { is_known: true, open: true, host_paths: true, ..Admission::default() };
+            self.front(life, |frontend, context| frontend.admit_by(Arc::new(admission), context));
+        }
+        let wire = Rc::new(RefCell::new(Wire::new(name, host.map(name_of), path_of.clone())));
         let clock = self.clock_on(life.node);
         let front = &mut self.loop_of_mut(life)?.front;
         if !front.frontend.connect(line, clock) {
@@ -89,7 +96,9 @@ impl<S: Scene> Cluster<S> {
             return None;
         }
         front.sockets.0.insert(line, Client::new(Box::new(Plain::new(Rc::clone(&wire)))));
-        let connection = Connection { life, who, name: key.2.clone(), wire, opened: None, under_way: BTreeSet::new() };
+        let which = VolumeUse { volume: key.2.clone(), host: path_of };
+        let connection =
+            Connection { life, who, name: key.2.clone(), which, wire, opened: None, under_way: BTreeSet::new() };
         self.connections.all.insert(line, connection);
         self.connections.by_name.insert(key, line);
         self.front(life, |frontend, context| frontend.pump(line, context));
@@ -131,7 +140,7 @@ impl<S: Scene> Cluster<S> {
         match stage {
             Stage::Open(volume, attached) if connection.opened.is_none() => {
                 let attachment =
-                    if attached { self.holders.attached_as(connection.life, &connection.name) } else { None };
+                    if attached { self.holders.attached_as(connection.life, &connection.which) } else { None };
                 connection.opened = Some((volume, attachment.unwrap_or_default()));
             }
             Stage::Refused(why) => {
@@ -156,7 +165,7 @@ impl<S: Scene> Cluster<S> {
         let by_right = opened.is_some_and(|(id, attachment)| self.holders.has_ended(id, attachment) || !is_there(id));
         let what = format!("{life:?} closes the connection to {name}, opened as {opened:?}");
         self.trace.remark(self.now, || what.clone());
-        if !by_right {
+        if !by_right && !self.holders.is_refusing {
             return self.violate(Invariant::Protocol, what);
         }
         self.hang_up(line);

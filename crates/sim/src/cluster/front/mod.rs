@@ -8,7 +8,7 @@ mod plain;
 
 use crate::kernel::process::Life;
 use azekura_base::{Generation, VolumeId};
-use azekura_frontend::{Budgets, Client, ClientLimits, Clients, Frontend};
+use azekura_frontend::{Budgets, Client, ClientLimits, Clients, Frontend, VolumeUse};
 use azekura_gateway::Unsettled;
 use plain::Wire;
 use std::cell::RefCell;
@@ -64,6 +64,8 @@ struct Connection {
     life: Life,
     who: Who,
     name: String,
+    /// The same, for the host that the client belongs to.
+    which: VolumeUse,
     wire: Rc<RefCell<Wire>>,
     /// What it has opened, and the attachment that its requests carry.
     opened: Option<(VolumeId, Generation)>,

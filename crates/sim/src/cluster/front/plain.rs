@@ -1,7 +1,7 @@
 //! A protocol without bytes: a client and the process that serves it share what the one asks and the other answers.
 
-use azekura_base::{Inbox, IoStatus, Outbox, VolumeId};
-use azekura_frontend::{Event, Exports, Opening, Protocol, Request, StreamProtocol, Tag};
+use azekura_base::{HostName, Inbox, IoStatus, Outbox, VolumeId};
+use azekura_frontend::{Event, Exports, Named, Opening, Protocol, Request, StreamProtocol, Tag};
 use azekura_gateway::Outcome;
 use azekura_model::{Access, CommandKind, RegistrantName};
 use std::cell::RefCell;
@@ -24,6 +24,8 @@ pub(super) struct Wire {
     name: String,
     /// Who the client is, where that matters.
     host: Option<RegistrantName>,
+    /// What the client calls itself, if that is to be told.
+    named: Option<HostName>,
     pub(super) stage: Stage,
     asked: VecDeque<(u64, Request)>,
     room_bytes: usize,
@@ -33,10 +35,11 @@ pub(super) struct Wire {
 
 impl Wire {
     /// A client wants to open `name`.
-    pub(super) fn new(name: &str, host: Option<RegistrantName>) -> Wire {
+    pub(super) fn new(name: &str, host: Option<RegistrantName>, named: Option<HostName>) -> Wire {
         Wire {
             name: name.to_owned(),
             host,
+            named,
             stage: Stage::Opening,
             asked: VecDeque::new(),
             room_bytes: 0,
@@ -101,6 +104,9 @@ impl Protocol for Plain {
     fn poll(&mut self, exports: &dyn Exports) -> Option<Event> {
         let wire = &mut *self.wire.borrow_mut();
         wire.wants_room = None;
+        if let Some(host) = wire.named.take() {
+            return Some(Event::Named(Named { host: Some(host), grant: None }));
+        }
         match &wire.stage {
             Stage::Refused(_) => return None,
             Stage::Open(volume, _) => {

@@ -89,7 +89,7 @@ impl<S: Scene> Cluster<S> {
             debug_assert!(changed.is_ok(), "the volume stays");
         }
         if !self.holders.is_fencing(from) && self.attachments(VOLUME).is_some_and(|now| now.fence_due) {
-            self.fence(from, VOLUME, false);
+            self.fence(from, &VOLUME.into(), None);
         }
         false
     }

@@ -44,6 +44,11 @@ impl World {
         let Some(line) = self.line_to(life, Who("client", client as u64), VOLUME) else { return };
         let Some((_, attachment)) = self.connections().opened(line) else { return };
         if self.client_leaves() {
+            if self.host_of(Some(client)).is_some() {
+                // It goes on by another path, perhaps.
+                let all = self.places_for_clients();
+                self.scene.clients.at[client] = *self.scene.clients.random.pick(&all);
+            }
             return self.hang_up(line);
         }
         let Clients { layout, random, .. } = &mut self.scene.clients;
@@ -283,7 +288,8 @@ impl World {
     fn note_given_up(&mut self, id: u64, op: &PendingOp, at: Stamp) {
         if op.kind == Kind::Write {
             let (life, attachment, sectors) = (op.life, op.attachment, op.first..op.first + op.count);
-            self.scene.clients.given_up.push(GivenUp { id, life, attachment, sectors, at });
+            let host = self.host_of(op.client);
+            self.scene.clients.given_up.push(GivenUp { id, life, attachment, host, sectors, at });
         }
     }
 
@@ -303,15 +309,13 @@ impl World {
     /// A write is acknowledged: what a gateway of the same process had given up before it was asked for comes before
     /// it, or never.
     fn overtake(&mut self, op: &PendingOp, end: Stamp) {
-        for before in self
-            .scene
-            .clients
-            .given_up
-            .iter()
-            .filter(|before| before.life.process() == op.life.process() && before.at < op.start)
-        {
-            if before.attachment != op.attachment {
-                continue; // Another one's writes may be kept out while its own come.
+        let host = self.host_of(op.client);
+        for before in self.scene.clients.given_up.iter().filter(|before| before.at < op.start) {
+            // Another attachment's writes may be kept out while this one's come, unless both are the same host's: it has
+            // gone on, perhaps by another path, and takes what it does now for the latest.
+            let by_gateway = before.life.process() == op.life.process() && before.attachment == op.attachment;
+            if !by_gateway && (host.is_none() || before.host != host) {
+                continue;
             }
             let (first, last) = (op.first.max(before.sectors.start), (op.first + op.count).min(before.sectors.end));
             // The edges of a trim stay as they are.
@@ -321,6 +325,11 @@ impl World {
             };
             (first..last).for_each(|sector| self.scene.history.ends_by(sector, before.id, end));
         }
+    }
+
+    /// The host of a client, where it comes through several nodes.
+    fn host_of(&self, client: Option<usize>) -> Option<u64> {
+        self.holders().host_of(client? as u64).map(|(host, _)| host)
     }
 
     fn record(&mut self, id: u64, op: &PendingOp, end: Stamp) {
