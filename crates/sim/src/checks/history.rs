@@ -31,12 +31,23 @@ pub(crate) struct Register {
     /// Writes of unknown outcome that have an end because a later one was acknowledged: they happened by then, or
     /// never.
     pub(crate) overtaken: BTreeSet<Value>,
+    /// Writes of unknown outcome that come before a later one, if they happen at all, and when that one was acknowledged.
+    pub(crate) replaced: BTreeMap<Value, Stamp>,
 }
 
 impl Register {
     /// True when clients have zeroed the sector, so that zeros do not name their writer.
     pub(crate) fn is_zeroed(&self) -> bool {
         self.writes.iter().any(|write| write.value == ZERO)
+    }
+
+    /// Whoever reads after a write was replaced reads something else.
+    pub(crate) fn check_replaced(&self) -> Result<(), String> {
+        let late = |read: &&Seen| self.replaced.get(&read.value).is_some_and(|at| read.start > *at);
+        self.reads.iter().find(late).map_or(Ok(()), |read| {
+            let (value, start) = (read.value, read.start);
+            Err(format!("a read that began at {start} saw operation {value}, which its host had overwritten by then"))
+        })
     }
 
     /// The same life, with what `latest` says of writes: it happened by then, or never.
@@ -79,6 +90,12 @@ impl History {
             write.end = end;
             register.overtaken.insert(value);
         }
+    }
+
+    /// A write of unknown outcome has happened, or never will, before one that was acknowledged at `at`.
+    pub(crate) fn replaced(&mut self, sector: u64, value: Value, at: Stamp) {
+        let replaced = &mut self.registers.entry(sector).or_default().replaced;
+        replaced.entry(value).and_modify(|first| *first = at.min(*first)).or_insert(at);
     }
 
     pub(crate) fn saw(&mut self, sector: u64, seen: Seen) {

@@ -47,6 +47,8 @@ impl World {
             let fenced = result.and_then(|()| {
                 bounded().and_then(|register| check(&register)).map_err(|what| (Invariant::Fenced, what))
             });
+            let fenced =
+                fenced.and_then(|()| register.check_replaced().map_err(|what| (Invariant::Linearizable, what)));
             if let Err((invariant, what)) = fenced {
                 let block = sector / crate::workloads::contents::BLOCK_SECTORS;
                 bad = Some((invariant, format!("sector {sector} (block {block}): {what}")));

@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use std::mem::take;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 impl<S: Scene> Cluster<S> {
     /// Lets the front end of a process do something, and does what it asks for.
@@ -97,8 +98,16 @@ impl<S: Scene> Cluster<S> {
         }
         front.sockets.0.insert(line, Client::new(Box::new(Plain::new(Rc::clone(&wire)))));
         let which = VolumeUse { volume: key.2.clone(), host: path_of };
-        let connection =
-            Connection { life, who, name: key.2.clone(), which, wire, opened: None, under_way: BTreeSet::new() };
+        let connection = Connection {
+            life,
+            who,
+            name: key.2.clone(),
+            which,
+            wire,
+            opened: None,
+            under_way: BTreeSet::new(),
+            abandoned: None,
+        };
         self.connections.all.insert(line, connection);
         self.connections.by_name.insert(key, line);
         self.front(life, |frontend, context| frontend.pump(line, context));
@@ -150,10 +159,10 @@ impl<S: Scene> Cluster<S> {
             }
             _ => {}
         }
-        for (token, _) in &answers {
-            connection.under_way.remove(token);
-        }
-        answers.into_iter().for_each(|(token, outcome)| S::answered(self, token, outcome));
+        let under_way = &mut connection.under_way;
+        // To what was abandoned nobody listens.
+        let heard: Vec<_> = answers.into_iter().filter(|(token, _)| under_way.remove(token)).collect();
+        heard.into_iter().for_each(|(token, outcome)| S::answered(self, token, outcome));
     }
 
     /// A process closes a connection: because its attachment has ended otherwise than by being given back, or what it
@@ -169,6 +178,21 @@ impl<S: Scene> Cluster<S> {
             return self.violate(Invariant::Protocol, what);
         }
         self.hang_up(line);
+    }
+
+    /// A client goes on without a connection, of which the process does not know: the network between them is cut, and
+    /// what was asked for is carried out.
+    pub(crate) fn abandon(&mut self, line: Line) {
+        for token in self.connections.abandon(line, self.now) {
+            S::unanswered(self, token);
+        }
+    }
+
+    /// Processes notice which connections were abandoned so long ago.
+    pub(crate) fn notice_abandoned(&mut self, after: Duration) {
+        for line in self.connections.abandoned_before(self.now.saturating_sub(after)) {
+            self.hang_up(line);
+        }
     }
 
     /// A client's connection ends: what it has asked for is not answered any more.

@@ -13,6 +13,7 @@ use azekura_gateway::Unsettled;
 use plain::Wire;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,6 +72,8 @@ struct Connection {
     opened: Option<(VolumeId, Generation)>,
     /// Requests without an answer.
     under_way: BTreeSet<u64>,
+    /// Its client has gone on without it since then, and the process does not know.
+    abandoned: Option<Duration>,
 }
 
 /// All connections.
@@ -84,8 +87,24 @@ pub(crate) struct Connections {
 impl Connections {
     fn remove(&mut self, line: Line) -> Option<Connection> {
         let connection = self.all.remove(&line)?;
-        self.by_name.remove(&(connection.life, connection.who, connection.name.clone()));
+        if connection.abandoned.is_none() {
+            self.by_name.remove(&(connection.life, connection.who, connection.name.clone()));
+        }
         Some(connection)
+    }
+
+    /// A client goes on without a connection. Gives the requests that were under way.
+    fn abandon(&mut self, line: Line, now: Duration) -> BTreeSet<u64> {
+        let Some(connection) = self.all.get_mut(&line) else { return BTreeSet::new() };
+        connection.abandoned = Some(now);
+        self.by_name.remove(&(connection.life, connection.who, connection.name.clone()));
+        take(&mut connection.under_way)
+    }
+
+    /// The connections that were abandoned before.
+    fn abandoned_before(&self, at: Duration) -> Vec<Line> {
+        let is_older = |connection: &Connection| connection.abandoned.is_some_and(|since| since < at);
+        self.all.iter().filter(|(_, connection)| is_older(connection)).map(|(line, _)| *line).collect()
     }
 
     /// A process is gone, and its clients' connections with it. Gives the requests that were under way.

@@ -15,12 +15,17 @@ use crate::workloads::fsx;
 use crate::workloads::lost;
 use crate::workloads::snapshots::relay;
 use crate::world::World;
-use azekura_base::{Endpoint, Generation, IoLimits, IoStatus, LIMIT_BYTES_MIN, LIMIT_IOPS_MIN};
+use azekura_base::{Endpoint, Generation, IoLimits, IoStatus, LIMIT_BYTES_MIN, LIMIT_IOPS_MIN, NodeId};
 use azekura_frontend::Request;
 use azekura_gateway::{Op, Outcome, Piece, RETRY_INTERVAL_MAX};
 use azekura_node::ReadLimits;
 use std::ops::Range;
 use std::time::Duration;
+
+/// A process notices within this time that a connection's client has gone on by another path.
+const ABANDONED_FOR: Duration = Duration::from_secs(4);
+/// Nothing comes from a node that a host turns away from for this long at most.
+const PATH_CUT_MS_MAX: u64 = 700;
 
 impl World {
     /// A client may start an operation.
@@ -29,6 +34,7 @@ impl World {
             return;
         }
         self.may_limit();
+        self.notice_abandoned(ABANDONED_FOR);
         let again = self.now + self.scene.clients.random.spread_millis(1, self.plan.pause_ms_max);
         self.cue_at(again, Cue::Client(client));
         let depth = self.scene.clients.running.values().filter(|op| op.client == Some(client)).count();
@@ -43,12 +49,9 @@ impl World {
         };
         let Some(line) = self.line_to(life, Who("client", client as u64), VOLUME) else { return };
         let Some((_, attachment)) = self.connections().opened(line) else { return };
-        if self.client_leaves() {
-            if self.host_of(Some(client)).is_some() {
-                // It goes on by another path, perhaps.
-                let all = self.places_for_clients();
-                self.scene.clients.at[client] = *self.scene.clients.random.pick(&all);
-            }
+        let leaves = self.client_leaves();
+        let changes_path = leaves && self.host_of(Some(client)).is_some();
+        if leaves && !changes_path {
             return self.hang_up(line);
         }
         let Clients { layout, random, .. } = &mut self.scene.clients;
@@ -64,7 +67,19 @@ impl World {
             Kind::Zero => Request::Zero { offset, len },
             Kind::Trim => Request::Trim { offset, len },
         };
+        if changes_path {
+            // Not only the host's way to that node is cut: what it sends waits.
+            let until = self.now + self.scene.clients.random.spread_millis(20, PATH_CUT_MS_MAX);
+            let others: Vec<NodeId> = self.machines.keys().copied().filter(|node| *node != life.node).collect();
+            others.into_iter().for_each(|to| self.cut(life.node, to, until));
+        }
         self.submit(line, id, request);
+        if changes_path {
+            // Whatever is under way: the host does not wait for it, and goes on by another path, perhaps.
+            let all = self.places_for_clients();
+            self.scene.clients.at[client] = *self.scene.clients.random.pick(&all);
+            self.abandon(line);
+        }
     }
 
     /// Every hundredth operation finds the volume with other limits.
@@ -323,7 +338,11 @@ impl World {
                 Kind::Trim => (first.next_multiple_of(BLOCK_SECTORS), last / BLOCK_SECTORS * BLOCK_SECTORS),
                 _ => (first, last),
             };
-            (first..last).for_each(|sector| self.scene.history.ends_by(sector, before.id, end));
+            let history = &mut self.scene.history;
+            (first..last).for_each(|sector| history.ends_by(sector, before.id, end));
+            if !by_gateway {
+                (first..last).for_each(|sector| history.replaced(sector, before.id, end));
+            }
         }
     }
 

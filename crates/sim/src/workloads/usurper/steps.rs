@@ -11,7 +11,9 @@ impl World {
         if !self.works() {
             return;
         }
-        let pause = if self.plan.mode == Mode::Attachments { 1500 } else { 20_000 };
+        // Hosts put their own former paths out: who ends all of them does that for them.
+        let often = self.plan.mode == Mode::Attachments && !self.holders().hosts;
+        let pause = if often { 1500 } else { 20_000 };
         let again = self.now + self.scene.usurper.random.spread_millis(20, pause);
         self.cue_at(again, Cue::Usurp);
         let standing = self.attachments(VOLUME).map(|now| now.attachments).unwrap_or_default();
