@@ -16,7 +16,7 @@ from tools.harness.process import free_port, wait_until
 PREFIX = "nqn.2026-01.io.azekura:"
 KERNEL = os.environ.get("AZEKURA_GUEST_KERNEL", "")
 FIO = "fio --name=job --ioengine=libaio --direct=1 --thread --minimal --output=/tmp/fio"
-VERIFY = "--rw=randwrite --bs=4k --iodepth=8 --size=96M --verify=crc32c --verify_backlog=256 --time_based --runtime=40"
+VERIFY = "--rw=randwrite --bs=4k --iodepth=8 --size=96M --verify=crc32c --verify_backlog=256 --time_based --runtime=110"
 DONE_WITHIN_S = 300
 
 pytestmark = pytest.mark.skipif(not KERNEL, reason="AZEKURA_GUEST_KERNEL names no unpacked kernel (./dev guest does)")
@@ -81,7 +81,9 @@ def test_fio_goes_on_when_nodes_are_killed_and_stand_still(cluster, guest):
         else:
             node.stands = True
             node.process.pause()
+        started = time.monotonic()
         wait_until(lambda at=at: writer(cluster) not in (None, at), 60, "another node to write")
+        print(f"{stop} of {node.name}: another node writes after {time.monotonic() - started:.1f} s")
         time.sleep(2)
         if stop == "kill":
             node.start()

@@ -74,7 +74,7 @@ def test_a_host_writes_through_one_node_and_reads_through_all(cluster):
     one = path(cluster, 0)
     assert writes_at(cluster) == ([second], [first]), "and comes back to be read"
     assert one.read(0, BLOCKS) == data("b")
-    shown = cluster.cli("volume", "show", "vol1").stdout
+    shown = cluster.cli("volume", "show", "vol1")
     assert f"for {NAME}, which writes through another node" in shown, shown
 
 

@@ -8,9 +8,8 @@
 //! | `Held` | its last client and request are gone; fenced or deleted | `Detaching`; absent |
 //! | `Detaching` | given back, and a client wants it by now; nobody does | `Wanted`; absent |
 //!
-//! A host that comes through several nodes has the volume at each, and writes through one (0048). At the others it is
-//! held to be read, and the first write of a client waits until the process has it to write: then the former node has it
-//! no more, and nothing of what that had under way can be applied.
+//! A host that comes through several nodes has the volume at each, and writes through one (0048): at the others it is
+//! held to be read.
 
 use crate::attachment::{Attachment, VolumeUse};
 use crate::exports::{Export, Opening};
@@ -37,15 +36,11 @@ struct Volume<K> {
     users: BTreeSet<K>,
     /// Requests under way, also of clients that are gone.
     requests: u64,
-    /// Connections with a write that waits until the process has it to write, and the bytes of that.
-    to_write: BTreeMap<K, usize>,
-    /// That was asked for, and is not answered.
-    asks_to_write: bool,
 }
 
 impl<K> Volume<K> {
     fn new(id: VolumeId, state: State, users: BTreeSet<K>) -> Volume<K> {
-        Volume { id, state, users, requests: 0, to_write: BTreeMap::new(), asks_to_write: false }
+        Volume { id, state, users, requests: 0 }
     }
 }
 
@@ -61,14 +56,6 @@ pub(crate) struct Attaching<K> {
 
 /// A volume that was taken out: which, the attachment that was held, and its users.
 pub(crate) type Taken<K> = (VolumeUse, Option<Generation>, BTreeSet<K>);
-
-/// What becomes of the writes that have waited until the process has a volume to write.
-pub(crate) enum Writing<K> {
-    /// They may enter: the connections with the bytes of theirs. All these users may write.
-    May(Vec<(K, usize)>, Vec<K>),
-    /// They may not: the connections of these are to be closed.
-    MayNot(Vec<K>),
-}
 
 /// What comes of an attachment, or of its refusal.
 pub(crate) struct Attached<K> {
@@ -115,29 +102,6 @@ impl<K: Copy + Ord> Attaching<K> {
         }
         volume.users.insert(conn);
         Some((attachment, writes))
-    }
-
-    /// A connection has a write of so many bytes for a volume that is held to be read. True when the volume is to be
-    /// asked for to write: [`Attaching::may_write`] follows. One that is not held any more is being closed.
-    #[must_use]
-    pub fn want_to_write(&mut self, conn: K, which: &VolumeUse, bytes: usize) -> bool {
-        let Some(volume) = self.volumes.get_mut(which) else { return false };
-        volume.to_write.insert(conn, bytes);
-        !std::mem::replace(&mut volume.asks_to_write, true)
-    }
-
-    /// The process has a volume to write, or has not.
-    pub fn may_write(&mut self, which: &VolumeUse, outcome: &Result<Attachment, String>) -> Writing<K> {
-        let Some(volume) = self.volumes.get_mut(which) else { return Writing::MayNot(Vec::new()) };
-        volume.asks_to_write = false;
-        let waiting = std::mem::take(&mut volume.to_write);
-        match (volume.state, outcome) {
-            (State::Held(mine, _), Ok(has)) if mine == has.generation && has.writes => {
-                volume.state = State::Held(mine, true);
-                Writing::May(waiting.into_iter().collect(), volume.users.iter().copied().collect())
-            }
-            _ => Writing::MayNot(waiting.into_keys().collect()),
-        }
     }
 
     /// A refusal was told, or is void.
@@ -201,10 +165,8 @@ impl<K: Copy + Ord> Attaching<K> {
     #[must_use]
     pub fn gone(&mut self, conn: K) -> Vec<VolumeUse> {
         self.forget_refusal(conn);
-        let used = self.volumes.iter_mut().filter_map(|(which, volume)| {
-            volume.to_write.remove(&conn);
-            volume.users.remove(&conn).then(|| which.clone())
-        });
+        let used =
+            self.volumes.iter_mut().filter_map(|(which, volume)| volume.users.remove(&conn).then(|| which.clone()));
         used.collect()
     }
 

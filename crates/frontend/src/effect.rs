@@ -25,7 +25,8 @@ pub enum Effect<K> {
     Close(K, Close),
     /// Attach a volume to this node; [`crate::Frontend::volume_attached`] answers.
     Attach(VolumeUse),
-    /// Attach a volume to this node to write, which it has to read; [`crate::Frontend::may_write`] answers.
+    /// A client has a write for a volume that the process has to read: attach it anew, to write. What was attached
+    /// before has ended then, and the host comes again.
     AttachToWrite(VolumeUse),
     /// Give an attachment of a volume back; [`crate::Frontend::volume_given_back`] answers.
     GiveBack(VolumeUse, Generation),

@@ -391,12 +391,12 @@ impl<K: Copy + Ord> Frontend<K> {
         };
         match done {
             Ok(op) => {
-                let is_write = op.is_write();
-                client.ready = Some(Ready { tag, memory_bytes, op, era: self.heeding.now() });
-                match &client.volume {
-                    Some((which, _)) if client.reads_only && is_write => self.ask_to_write(conn, which, memory_bytes),
-                    _ => self.turns.ask(conn, memory_bytes),
+                if client.reads_only && op.is_write() {
+                    self.turn_away(conn, client);
+                    return false;
                 }
+                client.ready = Some(Ready { tag, memory_bytes, op, era: self.heeding.now() });
+                self.turns.ask(conn, memory_bytes);
                 false
             }
             Err(outcome) => {

@@ -19,8 +19,8 @@
 //!
 //! A later attachment ends the former one: who held that holds nothing.
 //!
-//! A shard that holds an attachment to read may ask for it *to write* (0048): it goes on holding it, and is told whether
-//! the process has it to write.
+//! Where the process has an attachment to read, a shard may want it *to write* (0048). Then another one takes its place,
+//! which nobody holds yet: it *lingers* for a while, since the host comes again.
 
 use crate::attachment::{Attachment, VolumeUse};
 use azekura_base::{Generation, Shard};
@@ -44,8 +44,8 @@ pub enum Errand {
     GiveBack(VolumeUse, Generation),
     /// Tell a shard that it holds an attachment of the volume that it wants, or why not.
     Tell(Shard, VolumeUse, Result<Attachment, String>),
-    /// Tell a shard what the process has by now of the volume that it has asked for to write.
-    TellWriting(Shard, VolumeUse, Result<Attachment, String>),
+    /// After a while, say that it is over: [`Holders::has_lingered`].
+    Linger(VolumeUse),
     /// Tell a shard that what it has let go is none of its business any more.
     TellLeft(Shard, VolumeUse),
 }
@@ -57,12 +57,14 @@ struct Volume {
     attachment: Option<Attachment>,
     holders: BTreeSet<Shard>,
     wanting: BTreeSet<Shard>,
-    /// Those that have asked for it to write.
-    to_write: BTreeSet<Shard>,
+    /// A shard wants it to write.
+    to_write: bool,
     /// It is being attached or given back.
     busy: bool,
     /// It is being attached to write.
     writing: bool,
+    /// How often it has to be said that it has lingered for long enough.
+    lingers: usize,
 }
 
 /// See the module's description.
@@ -92,9 +94,17 @@ impl Holders {
         self.go_on(which);
     }
 
-    /// A shard that holds an attachment to read has a write.
-    pub fn wanted_to_write(&mut self, shard: Shard, which: &VolumeUse) {
-        self.volumes.entry(which.clone()).or_default().to_write.insert(shard);
+    /// A shard has a write for what the process has to read.
+    pub fn wanted_to_write(&mut self, which: &VolumeUse) {
+        self.volumes.entry(which.clone()).or_default().to_write = true;
+        self.go_on(which);
+    }
+
+    /// The host has had its time to come again.
+    pub fn has_lingered(&mut self, which: &VolumeUse) {
+        if let Some(volume) = self.volumes.get_mut(which) {
+            volume.lingers = volume.lingers.saturating_sub(1);
+        }
         self.go_on(which);
     }
 
@@ -132,15 +142,16 @@ impl Holders {
             volume.holders.clear();
         }
         volume.attachment = has.or(volume.attachment);
-        let to_write = if volume.writing { std::mem::take(&mut volume.to_write) } else { BTreeSet::new() };
+        if volume.writing && has.is_some() {
+            volume.lingers += 1;
+            self.errands.push_back(Errand::Linger(which.clone()));
+        }
         let wanting = std::mem::take(&mut volume.wanting);
         if outcome.is_ok() {
             volume.holders.extend(&wanting);
         }
         let answer = outcome.map_err(|refusal| refusal.why);
         self.errands.extend(wanting.into_iter().map(|shard| Errand::Tell(shard, which.clone(), answer.clone())));
-        let writing = to_write.into_iter().map(|shard| Errand::TellWriting(shard, which.clone(), answer.clone()));
-        self.errands.extend(writing);
         self.go_on(which);
     }
 
@@ -156,10 +167,10 @@ impl Holders {
     /// Does one thing a volume at a time.
     fn go_on(&mut self, which: &VolumeUse) {
         let Some(volume) = self.volumes.get_mut(which).filter(|volume| !volume.busy) else { return };
-        if !volume.wanting.is_empty() || !volume.to_write.is_empty() {
-            (volume.busy, volume.writing) = (true, !volume.to_write.is_empty());
+        if !volume.wanting.is_empty() || volume.to_write {
+            (volume.busy, volume.writing) = (true, std::mem::take(&mut volume.to_write));
             self.errands.push_back(Errand::Attach(which.clone(), volume.writing));
-        } else if volume.holders.is_empty() {
+        } else if volume.holders.is_empty() && volume.lingers == 0 {
             match volume.attachment {
                 Some(attachment) => {
                     volume.busy = true;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::attaching::{Attaching, Writing};
+use crate::attaching::Attaching;
 use crate::exports::{Export, Opening};
 use azekura_base::VolumeId;
 use proptest::prelude::*;
@@ -33,9 +33,8 @@ struct Place {
     waiting: BTreeSet<u8>,
     open: BTreeMap<u8, Name>,
     requests: Vec<Name>,
-    /// Clients that may write, and those with a write that waits.
+    /// Clients that may write.
     writing: BTreeSet<u8>,
-    to_write: BTreeSet<u8>,
     /// The volume of the name as the shard knows it.
     known: u64,
     said: VecDeque<Said>,
@@ -113,7 +112,7 @@ impl Process {
     fn take_errands(&mut self) {
         while let Some(errand) = self.holders.next_errand() {
             match &errand {
-                Errand::Tell(shard, ..) | Errand::TellWriting(shard, ..) | Errand::TellLeft(shard, _) => {
+                Errand::Tell(shard, ..) | Errand::TellLeft(shard, _) => {
                     self.shards[usize::from(shard.0)].inbox.push_back(errand);
                 }
                 Errand::GiveBack(name, attachment) => {
@@ -124,7 +123,7 @@ impl Process {
                     self.check();
                     self.errands.push_back(errand);
                 }
-                Errand::Attach(..) => self.errands.push_back(errand),
+                Errand::Attach(..) | Errand::Linger(_) => self.errands.push_back(errand),
             }
         }
     }
@@ -188,7 +187,6 @@ impl Process {
         place.waiting.remove(&client);
         place.open.remove(&client);
         place.writing.remove(&client);
-        place.to_write.remove(&client);
         if !place.attaching.gone(client).is_empty() {
             self.leave_if_unused(shard);
         }
@@ -213,10 +211,8 @@ impl Process {
             Step::Write(shard, client) => {
                 let place = &mut self.shards[shard];
                 if place.open.contains_key(&client) && !place.writing.contains(&client) {
-                    place.to_write.insert(client);
-                    if place.attaching.want_to_write(client, &which(), 1) {
-                        place.said.push_back(Said::ToWrite);
-                    }
+                    place.said.push_back(Said::ToWrite);
+                    self.go(shard, client);
                 }
             }
             Step::Answer(shard) => {
@@ -229,7 +225,7 @@ impl Process {
                 let from = Shard(shard as u8);
                 match self.shards[shard].said.pop_front() {
                     Some(Said::Wanted) => self.holders.wanted(from, &which()),
-                    Some(Said::ToWrite) => self.holders.wanted_to_write(from, &which()),
+                    Some(Said::ToWrite) => self.holders.wanted_to_write(&which()),
                     Some(Said::Idle(attachment)) => self.holders.idle(from, &which(), attachment),
                     Some(Said::Ended(attachment)) => self.holders.ended(from, &which(), attachment),
                     None => {}
@@ -270,13 +266,6 @@ impl Process {
                 attached.waiting.into_iter().for_each(|client| self.look(shard, client));
                 self.leave_if_unused(shard);
             }
-            Some(Errand::TellWriting(_, _, outcome)) => match place.attaching.may_write(&which(), &outcome) {
-                Writing::May(waiting, users) => {
-                    waiting.iter().for_each(|(client, _)| assert!(place.to_write.remove(client)));
-                    place.writing.extend(users);
-                }
-                Writing::MayNot(waiting) => waiting.into_iter().for_each(|client| self.go(shard, client)),
-            },
             Some(Errand::TellLeft(..)) => {
                 let wanted = place.attaching.given_back(&which()).then_some(Said::Wanted);
                 place.said.extend(wanted);
@@ -289,6 +278,9 @@ impl Process {
         match self.errands.pop_front() {
             Some(Errand::Attach(_, to_write)) => {
                 let mut attach = || {
+                    if to_write && !self.writes {
+                        self.record = None;
+                    }
                     let standing = self.record.unwrap_or_else(|| {
                         self.generation += 1;
                         self.writes = how > 4;
@@ -306,6 +298,7 @@ impl Process {
                 };
                 self.holders.attached(&which(), outcome);
             }
+            Some(Errand::Linger(_)) => self.holders.has_lingered(&which()),
             Some(Errand::GiveBack(_, attachment)) => {
                 self.record = self.record.filter(|standing| *standing != attachment);
                 // An attachment takes its name from a generation, and giving back makes one.
@@ -333,7 +326,6 @@ impl Process {
                 let place = &mut self.shards[shard];
                 // Those that have opened it are closed, the others look again.
                 place.writing.remove(&client);
-                place.to_write.remove(&client);
                 if place.open.remove(&client).is_none() {
                     self.look(shard, client);
                 }
@@ -371,7 +363,6 @@ proptest! {
         steps.iter().for_each(|step| process.step(step));
         process.settle();
         prop_assert!(process.shards.iter().all(|place| place.waiting.is_empty()), "somebody waits for ever");
-        prop_assert!(process.shards.iter().all(|place| place.to_write.is_empty()), "a write waits for ever");
         let used = process.shards.iter().any(|place| !place.open.is_empty() || !place.requests.is_empty());
         prop_assert!(used || process.record.is_none(), "nobody uses it, and it was not given back");
         prop_assert_eq!(used, !process.holders.is_empty());
@@ -445,24 +436,27 @@ fn what_has_ended_is_not_given_back() {
 }
 
 #[test]
-fn shards_are_told_together_that_the_process_may_write() {
-    let (mut holders, one, two) = (Holders::default(), Shard(0), Shard(1));
+fn what_is_attached_to_write_lingers_until_the_host_comes_again() {
+    let (mut holders, one) = (Holders::default(), Shard(0));
     let reads = Attachment { writes: false, ..attachment(7) };
-    for shard in [one, two] {
-        holders.wanted(shard, &which());
-    }
-    assert_eq!(errands(&mut holders), [Errand::Attach(which(), false)]);
-    holders.wanted_to_write(one, &which());
+    holders.wanted(one, &which());
     holders.attached(&which(), Ok(reads));
-    let told = errands(&mut holders);
-    assert_eq!(told[..2], [Errand::Tell(one, which(), Ok(reads)), Errand::Tell(two, which(), Ok(reads))]);
-    assert_eq!(told[2..], [Errand::Attach(which(), true)], "what was asked for before did not say that");
-    holders.wanted_to_write(two, &which());
-    holders.attached(&which(), Ok(attachment(7)));
-    let may = |shard| Errand::TellWriting(shard, which(), Ok(attachment(7)));
-    assert_eq!(errands(&mut holders), [may(one), may(two)]);
-    for shard in [one, two] {
-        holders.idle(shard, &which(), Generation(7));
-    }
-    assert!(errands(&mut holders).contains(&Errand::GiveBack(which(), Generation(7))));
+    assert_eq!(errands(&mut holders), [Errand::Attach(which(), false), Errand::Tell(one, which(), Ok(reads))]);
+    holders.wanted_to_write(&which());
+    holders.wanted_to_write(&which());
+    assert_eq!(errands(&mut holders), [Errand::Attach(which(), true)]);
+    holders.attached(&which(), Ok(attachment(9)));
+    assert_eq!(errands(&mut holders), [Errand::Linger(which()), Errand::Attach(which(), true)], "asked since then");
+    holders.attached(&which(), Ok(attachment(9)));
+    holders.ended(one, &which(), Generation(7));
+    assert_eq!(errands(&mut holders), [Errand::Linger(which())], "nobody holds it, and it stays");
+    holders.has_lingered(&which());
+    holders.wanted(one, &which());
+    holders.attached(&which(), Ok(attachment(9)));
+    let told = Errand::Tell(one, which(), Ok(attachment(9)));
+    assert_eq!(errands(&mut holders), [Errand::Attach(which(), false), told]);
+    holders.has_lingered(&which());
+    assert!(errands(&mut holders).is_empty());
+    holders.idle(one, &which(), Generation(9));
+    assert!(errands(&mut holders).contains(&Errand::GiveBack(which(), Generation(9))));
 }

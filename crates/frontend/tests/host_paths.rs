@@ -4,7 +4,7 @@
 mod support;
 
 use azekura_base::{Generation, VolumeId};
-use azekura_frontend::{Admission, Attachment, Close, Effect, VolumeUse};
+use azekura_frontend::{Admission, Close, Effect, VolumeUse};
 use std::sync::Arc;
 use support::Rig;
 
@@ -34,68 +34,32 @@ fn open(rig: &mut Rig, host: &str, attachment: u64, writes: bool) -> u32 {
     conn
 }
 
-fn may_write(rig: &mut Rig, attachment: u64) {
-    let has = Attachment { volume: VolumeId(1), generation: Generation(attachment), writes: true };
-    rig.front(|frontend, cx| frontend.may_write(&of(HOST), Ok(has), cx));
-    rig.turn();
-}
-
 #[test]
-fn the_first_write_waits_until_the_process_may_write_for_the_host() {
+fn a_write_where_the_host_reads_ends_the_path_and_is_not_carried_out() {
     let mut rig = rig();
     let (one, two) = (open(&mut rig, HOST, 7, false), open(&mut rig, HOST, 7, false));
     rig.say(one, "read 0 4096");
     assert_eq!(rig.volumes.asked.len(), 1, "reads need nothing more");
     rig.answer_all();
-    rig.say(one, "write 0 hello");
-    rig.say(two, "write 0 there");
-    assert_eq!(rig.effects(), [Effect::AttachToWrite(of(HOST))], "it is asked once");
-    assert!(rig.volumes.asked.is_empty());
-    may_write(&mut rig, 7);
-    assert_eq!(rig.volumes.asked.len(), 2);
-    rig.answer_all();
-    rig.say(one, "write 0 again");
-    assert!(rig.effects().is_empty() && rig.volumes.asked.len() == 1, "from then on nobody is asked");
-    rig.answer_all();
-    let three = open(&mut rig, HOST, 7, true);
-    rig.say(three, "write 0 third");
-    assert_eq!(rig.volumes.asked.len(), 1, "also by who comes later");
-}
-
-#[test]
-fn where_it_may_not_write_the_host_loses_a_path() {
-    let mut rig = rig();
-    let (reader, writer) = (open(&mut rig, HOST, 7, false), open(&mut rig, HOST, 7, false));
-    rig.say(writer, "write 0 hello");
-    assert_eq!(rig.effects(), [Effect::AttachToWrite(of(HOST))]);
-    rig.front(|frontend, cx| frontend.may_write(&of(HOST), Err("no group".into()), cx));
-    let effects = rig.effects();
-    assert!(effects.contains(&Effect::Close(writer, Close::AtOnce)), "{effects:?}");
-    assert!(!effects.contains(&Effect::Close(reader, Close::AtOnce)));
+    rig.say(one, "write 0 hello\nread 0 4096");
+    assert_eq!(rig.effects(), [Effect::AttachToWrite(of(HOST)), Effect::Close(one, Close::AtOnce)]);
     rig.turn();
-    assert!(rig.volumes.asked.is_empty(), "the write is not carried out");
-    rig.gone(writer);
-    // By another attachment nobody has asked.
-    rig.say(reader, "write 0 hello");
-    assert_eq!(rig.effects(), [Effect::AttachToWrite(of(HOST))]);
-    may_write(&mut rig, 9);
-    assert!(rig.effects().contains(&Effect::Close(reader, Close::AtOnce)) && rig.volumes.asked.is_empty());
-}
-
-#[test]
-fn who_has_gone_meanwhile_writes_nothing() {
-    let mut rig = rig();
-    let (one, two) = (open(&mut rig, HOST, 7, false), open(&mut rig, HOST, 7, false));
-    rig.say(one, "write 0 hello");
-    assert_eq!(rig.effects(), [Effect::AttachToWrite(of(HOST))]);
-    rig.gone(one);
-    may_write(&mut rig, 7);
     assert!(rig.volumes.asked.is_empty());
-    rig.say(two, "write 0 there");
-    assert_eq!(rig.volumes.asked.len(), 1, "who has not asked may write, too");
-    rig.answer_all();
+    rig.gone(one);
+    // The attachment is another one now: whoever had the former one comes again.
+    rig.volumes.ended.insert((VolumeId(1), Generation(7)));
+    rig.frontend.attachments_ended();
+    rig.turn();
+    let effects = rig.effects();
+    assert!(effects.contains(&Effect::Ended(of(HOST), Generation(7))));
+    assert!(effects.contains(&Effect::Close(two, Close::AtOnce)), "{effects:?}");
     rig.gone(two);
-    assert_eq!(rig.effects(), [Effect::GiveBack(of(HOST), Generation(7))]);
+    let again = open(&mut rig, HOST, 9, true);
+    rig.say(again, "write 0 hello");
+    assert!(rig.effects().is_empty() && rig.volumes.asked.len() == 1);
+    rig.answer_all();
+    rig.gone(again);
+    assert_eq!(rig.effects(), [Effect::GiveBack(of(HOST), Generation(9))]);
 }
 
 #[test]

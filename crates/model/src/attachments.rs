@@ -90,8 +90,8 @@ pub struct AttachWish {
     pub incarnation: Option<u64>,
     /// For the clients of this host.
     pub host: Option<HostName>,
-    /// The host is to write through this node, and through no other one any more. The first node of a host that stands
-    /// may write without that.
+    /// The host is to write through this node, and through no other one any more: what it had of this one to read ends
+    /// as well. The first node of a host that stands may write without that.
     pub to_write: bool,
     /// Beside others that are shared.
     pub shared: bool,
@@ -186,8 +186,9 @@ impl AttachmentsRecord {
         }
         let process = wish.incarnation.or(mine.and_then(|mine| mine.incarnation));
         let pinned = wish.incarnation.is_none() || mine.is_some_and(|mine| mine.pinned);
-        let goes_on = mine.filter(|mine| mine.incarnation == process);
-        let reads_only = next.yields(wish);
+        // What was sent under an attachment to read may be older than what the host has written elsewhere since.
+        let goes_on = mine.filter(|mine| mine.incarnation == process && !(wish.to_write && mine.reads_only));
+        let reads_only = next.yields(wish) && goes_on.is_none_or(|mine| mine.reads_only);
         next.attachments.iter_mut().filter(|entry| entry.node == wish.node).for_each(|entry| entry.shared = shared);
         if let Some(mine) = goes_on {
             next.attachments.iter_mut().filter(|entry| entry.is_of_same(mine)).for_each(|entry| {
@@ -195,7 +196,7 @@ impl AttachmentsRecord {
             });
             return Ok(if next.attachments == self.attachments { self.clone() } else { next });
         }
-        // The process before may have left requests on their way.
+        // It may have left requests on their way.
         mine.into_iter().for_each(|mine| next.end(mine));
         if next.attachments.len() >= VOLUME_ATTACHMENTS_MAX {
             return Err(InTheWay::TooMany);

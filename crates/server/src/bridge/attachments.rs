@@ -26,6 +26,9 @@ const LOOK_PAUSE: Duration = Duration::from_millis(10);
 /// A host's writes come to this process no more often: a host that uses all its paths in turn is slow by that, and does
 /// not end its sessions all the time.
 const MOVE_PAUSE: Duration = Duration::from_secs(1);
+/// How long a volume that was attached for a host's writes is kept for the host to come again: NVMe hosts do after 10 s,
+/// unless they are told otherwise (`reconnect-delay`).
+const LINGERS: Duration = Duration::from_secs(15);
 /// Pause before a volume is given back again that could not be.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
@@ -168,9 +171,9 @@ impl Keeper {
         self.tell_holders(|holders| holders.wanted(shard, volume));
     }
 
-    /// Clients of a shard have writes for a volume that the process has to read.
-    pub fn wanted_to_write(&self, shard: Shard, volume: &VolumeUse) {
-        self.tell_holders(|holders| holders.wanted_to_write(shard, volume));
+    /// Clients have writes for a volume that the process has to read.
+    pub fn wanted_to_write(&self, volume: &VolumeUse) {
+        self.tell_holders(|holders| holders.wanted_to_write(volume));
     }
 
     /// No client of a shard uses an attachment any more.
@@ -194,9 +197,7 @@ impl Keeper {
                     tokio::spawn(self.clone().give_back(volume, attachment));
                 }
                 Errand::Tell(shard, volume, outcome) => self.shards.send(shard, Command::Attached(volume, outcome)),
-                Errand::TellWriting(shard, volume, outcome) => {
-                    self.shards.send(shard, Command::MayWrite(volume, outcome));
-                }
+                Errand::Linger(volume) => drop(tokio::spawn(self.clone().linger(volume))),
                 Errand::TellLeft(shard, volume) => self.shards.send(shard, Command::GivenBack(volume)),
             }
         }
@@ -231,6 +232,11 @@ impl Keeper {
             self.note_move(&volume);
         }
         self.tell_holders(|holders| holders.attached(&volume, outcome));
+    }
+
+    async fn linger(self, volume: VolumeUse) {
+        tokio::time::sleep(LINGERS).await;
+        self.tell_holders(|holders| holders.has_lingered(&volume));
     }
 
     fn moved_last(&self, volume: &VolumeUse) -> Option<Instant> {

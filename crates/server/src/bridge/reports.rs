@@ -85,7 +85,7 @@ pub async fn carry_out(
                 });
             }
             Report::Attach(volume) => keeper.wanted(shard, &volume),
-            Report::AttachToWrite(volume) => keeper.wanted_to_write(shard, &volume),
+            Report::AttachToWrite(volume) => keeper.wanted_to_write(&volume),
             Report::GiveBack(volume, attachment) => keeper.idle(shard, &volume, attachment),
             Report::Ended(volume, attachment) => keeper.ended(shard, &volume, attachment),
             Report::Nexus(number, news) => nexuses.heard(shard, number, news),

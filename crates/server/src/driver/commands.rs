@@ -52,8 +52,6 @@ pub enum Command {
     AskOfLayers(LayerQuestion),
     /// A volume is attached to this node for its clients, or is not, and why.
     Attached(VolumeUse, Result<Attachment, String>),
-    /// The process has a volume to write, for clients that had it to read, or has not, and why.
-    MayWrite(VolumeUse, Result<Attachment, String>),
     /// A volume is given back.
     GivenBack(VolumeUse),
     /// Something for a client's connection that has a nexus or wants one.

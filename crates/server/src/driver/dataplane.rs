@@ -356,9 +356,6 @@ impl DataPlane {
             Command::Attached(volume, outcome) => {
                 self.front(|frontend, context| frontend.volume_attached(&volume, outcome, context));
             }
-            Command::MayWrite(volume, outcome) => {
-                self.front(|frontend, context| frontend.may_write(&volume, outcome, context));
-            }
             Command::GivenBack(volume) => self.clients.frontend.volume_given_back(&volume),
             Command::Nexus(word) => self.front(|frontend, context| frontend.told(word, context)),
             Command::Reservations(all) => {

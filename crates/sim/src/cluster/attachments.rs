@@ -17,6 +17,8 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a client waits for a volume that somebody else has.
 const CLIENT_WAIT: Duration = Duration::from_secs(8);
+/// So long a host has time to come again to where it is to write.
+const LINGERS: Duration = Duration::from_secs(2);
 /// So often it is looked whether whoever is in the way has gone.
 const LOOK_PAUSE: Duration = Duration::from_millis(100);
 /// See [`Holders::leaves_percent`], in the runs in which clients leave.
@@ -34,6 +36,8 @@ enum Errand {
     /// Attach it to write, until then.
     AttachToWrite(Duration),
     GiveBack(Generation),
+    /// Give it back if no front end has it.
+    LetGo(Generation),
 }
 
 /// A fence that is waited for.
@@ -86,8 +90,6 @@ pub(crate) struct Holders {
     leaving: Random,
     /// Clients belong to hosts that come through several nodes (0048).
     pub(crate) hosts: bool,
-    /// A process has just been told that a host can't write there: it closes connections.
-    pub(crate) is_refusing: bool,
 }
 
 impl Holders {
@@ -109,7 +111,6 @@ impl Holders {
             leaves_percent: if on && (leaving.chance(50) || hosts) { LEAVES_PERCENT } else { 0 },
             leaving,
             hosts,
-            is_refusing: false,
         }
     }
 
@@ -138,6 +139,13 @@ impl Holders {
         let host = client % 2;
         let name = format!("iqn.2026-01.example:host{host}").parse().ok().filter(|_| self.hosts)?;
         Some((host, name))
+    }
+
+    /// Some front end of a process has this attachment.
+    fn is_held(&self, life: Life, which: &VolumeUse, attachment: Generation) -> bool {
+        self.attached.iter().any(|((other, volume), (_, held))| {
+            other.process() == life.process() && volume == which && *held == attachment
+        })
     }
 
     /// A front end has no more use for an attachment. True when no other shard of its process has it.

@@ -4,7 +4,7 @@ use crate::cluster::configuration::AllReservations;
 use crate::kernel::network::{ConnId, Network, Passage, Side};
 use crate::kernel::process::Life;
 use crate::kernel::rings::Rings;
-use azekura_base::{DeviceId, Endpoint, NodeId, PgId};
+use azekura_base::{DeviceId, Endpoint, Generation, NodeId, PgId};
 use azekura_frontend::VolumeUse;
 use azekura_node::ClusterView;
 use azekura_replica::GroupConfig;
@@ -48,6 +48,8 @@ pub(crate) enum Event<C> {
     Heed(Life),
     /// The store is asked for what a process wants to do with a volume.
     Errand(Life, VolumeUse),
+    /// A host has had its time to come again.
+    Lingered(Life, VolumeUse, Generation),
     /// A process has read the configuration for clients that want what it does not know.
     Look(Life),
     /// The configuration says that the snapshots of a cut are there.
@@ -85,6 +87,7 @@ impl<C> Event<C> {
             | Event::Reserve(life, _)
             | Event::Heed(life)
             | Event::Errand(life, _)
+            | Event::Lingered(life, ..)
             | Event::Look(life)
             | Event::Leave(life, _)
             | Event::Exit(life)

@@ -259,6 +259,7 @@ impl<S: Scene> Cluster<S> {
             Event::Reserve(life, token) => self.reserve_further(life, token),
             Event::Heed(life) => self.heed(life),
             Event::Errand(life, volume) => self.run_errand(life, volume),
+            Event::Lingered(life, volume, attachment) => self.has_lingered(life, volume, attachment),
             Event::Look(life) => self.look(life),
             Event::Leader => self.leader_turn(),
             Event::CutDone(token) => self.cut_done(token),

@@ -1,6 +1,6 @@
 //! How volumes are attached, fenced and given back.
 
-use super::{CLIENT_WAIT, Ended, Errand, Fence, Holders, LOOK_PAUSE, PATIENCE, Unheard};
+use super::{CLIENT_WAIT, Ended, Errand, Fence, Holders, LINGERS, LOOK_PAUSE, PATIENCE, Unheard};
 use crate::cluster::events::Event;
 use crate::cluster::records::CLASS;
 use crate::cluster::{Cluster, Scene};
@@ -87,6 +87,13 @@ impl<S: Scene> Cluster<S> {
         match *errand {
             Errand::Attach(until) => self.attach(life, which, false, until),
             Errand::AttachToWrite(until) => self.attach(life, which, true, until),
+            Errand::LetGo(attachment) => {
+                if !self.holders.is_held(life, &which, attachment) {
+                    let given = |records: &Records<'_>| give_back(records, &which.volume, life.node, attachment);
+                    let _ = self.change_attachments(&which.volume, false, given);
+                }
+                self.end_errand(life, &which);
+            }
             Errand::GiveBack(attachment) => {
                 self.trace.step(self.now, attachment.0, || format!("{life:?} gives {which} back, {attachment:?}"));
                 if self.holders.give_up(life, &which, attachment) {
@@ -262,16 +269,25 @@ impl<S: Scene> Cluster<S> {
     /// A front end is told what has become of its wish.
     fn attached(&mut self, life: Life, which: &VolumeUse, to_write: bool, attached: Result<Attachment, String>) {
         if to_write {
+            // Who has it to read hears that this has ended, and its clients come again.
             self.count(if attached.is_ok() { "host's writes moved" } else { "host can't write here" });
-            self.holders.is_refusing = true;
-            self.front(life, |frontend, context| frontend.may_write(which, attached, context));
-            self.holders.is_refusing = false;
+            if let Ok(has) = attached {
+                let at = self.now + LINGERS;
+                self.queue.push(at, Event::Lingered(life, which.clone(), has.generation));
+            }
             return;
         }
         if let Ok(has) = &attached {
             self.holders.attached.insert((life, which.clone()), (has.volume, has.generation));
         }
         self.front(life, |frontend, context| frontend.volume_attached(which, attached, context));
+    }
+
+    /// A host has had its time to come again to where it is to write. If it has not, that is given back.
+    pub(crate) fn has_lingered(&mut self, life: Life, which: VolumeUse, attachment: Generation) {
+        if self.is_alive(life) {
+            self.begin_errand(life, which, Errand::LetGo(attachment));
+        }
     }
 
     /// Some writes take long on their way to a group's primary: as what hosts have given up may.

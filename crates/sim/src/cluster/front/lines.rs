@@ -174,7 +174,8 @@ impl<S: Scene> Cluster<S> {
         let by_right = opened.is_some_and(|(id, attachment)| self.holders.has_ended(id, attachment) || !is_there(id));
         let what = format!("{life:?} closes the connection to {name}, opened as {opened:?}");
         self.trace.remark(self.now, || what.clone());
-        if !by_right && !self.holders.is_refusing {
+        let turned_away = connection.which.host.is_some();
+        if !by_right && !turned_away {
             return self.violate(Invariant::Protocol, what);
         }
         self.hang_up(line);
