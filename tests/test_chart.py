@@ -176,6 +176,20 @@ def test_nodes_find_the_configuration():
     assert one(objects, "PodDisruptionBudget", "azekura-etcd")["spec"]["maxUnavailable"] == 1
 
 
+def test_monitoring_has_the_rules_and_the_dashboards_as_they_are():
+    monitoring = CHART / "monitoring"
+    objects = render(SETS["all"])
+    assert one(objects, "PrometheusRule", "azekura")["spec"] == yaml.safe_load(
+        (monitoring / "azekura.rules.yaml").read_text()
+    )
+    dashboards = one(objects, "ConfigMap", "azekura-dashboards")
+    assert dashboards["metadata"]["labels"]["grafana_dashboard"] == "1"
+    shown = {name: json.loads(text) for name, text in dashboards["data"].items()}
+    assert shown == {f"azekura-{file.name}": json.loads(file.read_text()) for file in monitoring.glob("*.json")}
+    without = render({**LAB, "monitoring": {"enabled": True, "dashboards": False}})
+    assert not [each for each in without if each["kind"] == "ConfigMap" and "dashboards" in each["metadata"]["name"]]
+
+
 @pytest.mark.parametrize("name", SETS)
 def test_rights_are_the_least(name):
     objects = render(SETS[name])

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import urllib.request
 
 import pytest
 
@@ -30,6 +31,14 @@ def figures(process):
     return sum(kind["iops"] for kind in both), sum(kind["bw_bytes"] for kind in both)
 
 
+def metric(cluster, volume, name):
+    """What the first node says of the volume."""
+    with urllib.request.urlopen(f"{cluster.first.api}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    [line] = [line for line in text.splitlines() if line.startswith(f'azekura_volume_{name}{{volume="{volume}"}} ')]
+    return float(line.split()[-1])
+
+
 def limited(cluster, volume, *words):
     return cluster.json("volume", "limit", volume, *words)["limits"]
 
@@ -53,6 +62,9 @@ def test_requests_a_second_are_held_over_all_connections(shared_cluster, volume)
     assert limited(shared_cluster, volume, "--iops", "400") == {"iops": 400}
     iops, _ = figures(load(shared_cluster, volume, jobs=4))
     assert LEAST * 400 <= iops <= MOST * 400
+    # Nearly all of them waited, and nearly all of the time some did.
+    assert metric(shared_cluster, volume, "throttled_requests_total") > LEAST * 400 * SECONDS / 2
+    assert SECONDS / 2 < metric(shared_cluster, volume, "throttled_seconds_total")
 
 
 def test_bytes_a_second_are_held_whatever_the_size_of_requests(shared_cluster, volume):

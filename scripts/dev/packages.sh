@@ -7,7 +7,7 @@ CLIENT_TOOLS=(fio:fio qemu-img:qemu-utils qemu-io:qemu-utils qemu-nbd:qemu-utils
     nbdcopy:libnbd-bin nbdfuse:nbdfuse fusermount3:fuse3 jq:jq)
 ETCD_TOOLS=(etcd:etcd-server etcdctl:etcd-client)
 TEST_TOOLS=(nbdkit:nbdkit qemu-storage-daemon:qemu-system-common iscsi-test-cu:libiscsi-bin
-    mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs python3:python3 shellcheck:shellcheck)
+    mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs python3:python3 shellcheck:shellcheck prometheus:prometheus)
 BENCH_TOOLS=(fio:fio qemu-nbd:qemu-utils python3:python3)
 TORMENT_TOOLS=(nbdkit:nbdkit ip:iproute2 nft:nftables nsenter:util-linux unshare:util-linux mkfs.ext4:e2fsprogs)
 GUEST_TOOLS=(qemu-system-x86_64:qemu-system-x86 nvme:nvme-cli nbd-client:nbd-client busybox:busybox-static cpio:cpio
@@ -75,6 +75,10 @@ ensure_packages() {
         say "$output"
         die "apt could not install: ${wanted[*]} (its messages are above)"
     }
+    # The tests start one of their own; that of the package would listen on all addresses of the machine.
+    if [[ " ${wanted[*]} " == *" prometheus "* ]] && have systemctl; then
+        as_root systemctl disable --quiet --now prometheus || warn "the service of the package prometheus could not be stopped"
+    fi
 }
 
 # The Rust toolchain comes from rustup, as the user's own choice of version; apt's is too old on Debian 12.

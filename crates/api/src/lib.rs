@@ -64,8 +64,8 @@ pub use snapshot::{
 };
 pub use space::{ClassSpace, ClusterSpace, DeviceSpace, SpaceView, VolumeSpace, Written};
 pub use statistics::{
-    BackgroundSnapshot, DeviceSnapshot, GroupSnapshot, IDLE, LATENCY_BUCKETS, LayerUse, NodeSnapshot, READ_ONLY,
-    RequestCounters, ResyncSnapshot, ScrubSnapshot, VolumeSnapshot,
+    BackgroundSnapshot, DeviceOperations, DeviceSnapshot, GroupSnapshot, IDLE, LATENCY_BUCKETS, LayerUse, NodeSnapshot,
+    READ_ONLY, RequestCounters, ResyncSnapshot, ScrubSnapshot, VolumeSnapshot,
 };
 pub use status::{ClusterStats, ClusterStatus, NodeStats, Stale};
 pub use volume::{

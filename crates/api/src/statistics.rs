@@ -68,6 +68,16 @@ pub struct VolumeSnapshot {
     pub reads: RequestCounters,
     /// Writes, zero writes and trims.
     pub writes: RequestCounters,
+    /// Trims begun.
+    pub trims: u64,
+    /// Bytes that they named.
+    pub trimmed_bytes: u64,
+    /// Flushes begun.
+    pub flushes: u64,
+    /// Requests that entered after the volume's limits had held some back.
+    pub throttled: u64,
+    /// Time in which requests were held back by the volume's limits, microseconds: of all shards together.
+    pub throttled_us: u64,
     /// Connections of clients now.
     pub connections: u32,
 }
@@ -193,6 +203,27 @@ pub struct DeviceSnapshot {
     pub checksum_errors: u64,
     /// Operations in flight now.
     pub in_flight: u64,
+    /// It does not answer, and nobody waits for it meanwhile.
+    pub hangs: bool,
+    /// Reads of the device.
+    pub reads: DeviceOperations,
+    /// Writes to it, and flushes.
+    pub writes: DeviceOperations,
+}
+
+/// Operations of one kind that a device has ended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct DeviceOperations {
+    /// How many.
+    pub count: u64,
+    /// Those that failed.
+    pub errors: u64,
+    /// Sum of the times that they took, microseconds.
+    pub latency_us: u64,
+    /// Operations by time; see [`LATENCY_BUCKETS`].
+    pub latency: Vec<u64>,
 }
 
 /// One copy of a placement group.

@@ -8,7 +8,7 @@ use crate::doors::Doors;
 use crate::effect::{Close, Effect};
 use crate::exports::{Listings, Volumes};
 use crate::heeding::{Era, Heeding};
-use crate::limits::Throttle;
+use crate::limits::{Throttle, Throttled};
 use crate::members::Members;
 use crate::memory::{Memory, MemoryLimits};
 use crate::missing::Missing;
@@ -175,6 +175,12 @@ impl<K: Copy + Ord> Frontend<K> {
     #[must_use]
     pub fn opened(&self) -> &BTreeMap<K, Arc<VolumeView>> {
         &self.opened
+    }
+
+    /// How much the clients of volumes with limits have waited for these here; volumes of which none has are not in it.
+    #[must_use]
+    pub fn throttled(&self) -> &BTreeMap<VolumeId, Throttled> {
+        self.throttle.throttled()
     }
 
     /// Connections.

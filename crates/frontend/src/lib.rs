@@ -53,7 +53,7 @@ pub use exports::{Export, Exports, Listing, MakeListing, Opening};
 pub use frontend::{Clients, Context, Frontend};
 pub use holders::{Errand, Holders, Refusal};
 pub use hosts::{Admittance, HostProof, HostRight, Named};
-pub use limits::Budgets;
+pub use limits::{Budgets, Throttled};
 pub use memory::{Memory, MemoryLimits};
 pub use nexuses::{Member, News, Nexus, Nexuses, Word};
 pub use protocol::{Event, Protocol, StreamProtocol, Tag};

@@ -111,17 +111,45 @@ impl Budgets {
     }
 }
 
+/// How much a volume's clients have waited for its limits at one front end. It only grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Throttled {
+    /// Requests that entered after the limits had held some back.
+    pub requests: u64,
+    /// The time in which requests were held back.
+    pub time: Duration,
+    /// Up to when that is counted.
+    counted_to: Duration,
+    /// Some were, since the last one entered.
+    holds: bool,
+}
+
+impl Throttled {
+    /// A request is held back until `opens_at`, which others may be waiting for already.
+    fn hold(&mut self, now: Duration, opens_at: Duration) {
+        self.time += opens_at.saturating_sub(self.counted_to.max(now));
+        self.counted_to = self.counted_to.max(opens_at);
+        self.holds = true;
+    }
+
+    fn enter(&mut self) {
+        self.requests += u64::from(std::mem::take(&mut self.holds));
+    }
+}
+
 /// One front end's requests that wait for their volumes' limits.
 #[derive(Debug, Default)]
 pub(crate) struct Throttle {
     budgets: Arc<Budgets>,
+    /// What has waited, of volumes of which something has.
+    throttled: BTreeMap<VolumeId, Throttled>,
     /// When the first of those that wait may enter.
     next_look: Option<Duration>,
 }
 
 impl Throttle {
     pub(crate) fn new(budgets: Arc<Budgets>) -> Throttle {
-        Throttle { budgets, next_look: None }
+        Throttle { budgets, throttled: BTreeMap::new(), next_look: None }
     }
 
     /// All that waits is asked for anew.
@@ -140,17 +168,54 @@ impl Throttle {
         if opens_at <= now {
             return true;
         }
+        self.throttled.entry(limited.0).or_default().hold(now, opens_at);
         let look = opens_at.max(now + LOOK_INTERVAL);
         self.next_look = Some(self.next_look.map_or(look, |next| next.min(look)));
         false
     }
 
     /// It enters.
-    pub(crate) fn charge(&self, limited: Limited, op: &Op, now: Duration) {
+    pub(crate) fn charge(&mut self, limited: Limited, op: &Op, now: Duration) {
+        if let Some(throttled) = self.throttled.get_mut(&limited.0) {
+            throttled.enter();
+        }
         self.budgets.with(limited, now, |budget| budget.charge(Cost::of(op), now));
     }
 
-    pub(crate) fn budgets(&self) -> &Budgets {
-        &self.budgets
+    pub(crate) fn throttled(&self) -> &BTreeMap<VolumeId, Throttled> {
+        &self.throttled
+    }
+
+    /// Forgets volumes that are gone, and what is used of those that have no limits any more.
+    pub(crate) fn retain(&mut self, volumes: &BTreeMap<String, Arc<VolumeView>>) {
+        self.budgets.retain(volumes);
+        if !self.throttled.is_empty() {
+            let there: BTreeSet<VolumeId> = volumes.values().map(|view| view.id).collect();
+            self.throttled.retain(|volume, _| there.contains(volume));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_in_which_requests_are_held_back_counts_once() {
+        let ms = Duration::from_millis;
+        let mut throttled = Throttled::default();
+        throttled.enter();
+        assert_eq!(throttled, Throttled::default(), "nothing was held back");
+        throttled.hold(ms(10), ms(30));
+        throttled.hold(ms(12), ms(30));
+        throttled.enter();
+        throttled.hold(ms(30), ms(50));
+        throttled.enter();
+        throttled.enter();
+        assert_eq!((throttled.requests, throttled.time), (2, ms(40)));
+        // The one that waited has gone away: what comes much later has waited for itself alone.
+        throttled.hold(ms(1000), ms(1010));
+        throttled.hold(ms(5000), ms(5001));
+        assert_eq!(throttled.time, ms(51));
     }
 }

@@ -21,7 +21,8 @@ pub struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn note(&mut self, bytes: u64, took: Duration, failed: bool) {
+    /// A request of `bytes` bytes is answered.
+    pub fn note(&mut self, bytes: u64, took: Duration, failed: bool) {
         self.count += 1;
         self.bytes += bytes;
         self.errors += u64::from(failed);
@@ -39,4 +40,10 @@ pub struct VolumeStatistics {
     pub reads: Counters,
     /// Writes, zero writes and trims.
     pub writes: Counters,
+    /// Trims begun.
+    pub trims: u64,
+    /// Bytes that they named.
+    pub trimmed_bytes: u64,
+    /// Flushes begun.
+    pub flushes: u64,
 }

@@ -4,6 +4,7 @@
 use crate::effect::Effect;
 use crate::node::Node;
 use azekura_base::DeviceId;
+use azekura_gateway::Counters;
 use azekura_replica::Group;
 use azekura_store::Space;
 use std::time::Duration;
@@ -56,6 +57,18 @@ impl Node {
     #[must_use]
     pub fn is_full(&self, id: DeviceId) -> bool {
         self.devices.get(&id).is_some_and(|device| device.full)
+    }
+
+    /// Whether nobody is to wait for a device, since it does not answer.
+    #[must_use]
+    pub fn hangs(&self, id: DeviceId) -> bool {
+        self.devices.get(&id).is_some_and(|device| device.hanging.hangs())
+    }
+
+    /// A device's reads, and its writes with its flushes, that have ended. Bytes are not counted.
+    #[must_use]
+    pub fn device_counters(&self, id: DeviceId) -> Option<(&Counters, &Counters)> {
+        self.devices.get(&id).map(|device| device.hanging.counters())
     }
 }
 

@@ -12,6 +12,7 @@
 //! Time counts only as far as this process could work: what a stopped process has not heard is no silence of the
 //! device's.
 
+use azekura_gateway::Counters;
 use azekura_replica::TICK;
 use azekura_store::{Done, Effect as StoreEffect, IoId};
 use std::collections::VecDeque;
@@ -39,12 +40,16 @@ struct Kind {
     ended: Duration,
     /// When the oldest was first overtaken.
     overtaken: Option<Duration>,
+    /// Those that have ended, and how long they took.
+    counters: Counters,
 }
 
 impl Kind {
-    fn end(&mut self, io: IoId, clock: Duration) {
+    fn end(&mut self, io: IoId, clock: Duration, failed: bool) {
         let Ok(place) = self.asked.binary_search_by_key(&io, |(io, _)| *io) else { return };
-        self.asked.remove(place);
+        if let Some((_, asked)) = self.asked.remove(place) {
+            self.counters.note(0, clock.saturating_sub(asked), failed);
+        }
         self.ended = clock;
         if place == 0 {
             self.overtaken = None;
@@ -114,8 +119,9 @@ impl Hanging {
     pub(crate) fn ended(&mut self, io: IoId, done: &Done, now: Duration) {
         self.advance(now);
         match done {
-            Done::Written(_) | Done::Flushed(_) => self.writes.end(io, self.clock),
-            Done::Read(_) => self.reads.end(io, self.clock),
+            Done::Written(result) => self.writes.end(io, self.clock, result.is_err()),
+            Done::Flushed(result) => self.writes.end(io, self.clock, result.is_err()),
+            Done::Read(result) => self.reads.end(io, self.clock, result.is_err()),
             _ => {}
         }
     }
@@ -124,6 +130,11 @@ impl Hanging {
     pub(crate) fn silence(&mut self, now: Duration) -> Duration {
         self.advance(now);
         self.writes.silence(self.clock).max(self.reads.silence(self.clock))
+    }
+
+    /// Reads, and writes with flushes, that have ended.
+    pub(crate) fn counters(&self) -> (&Counters, &Counters) {
+        (&self.reads.counters, &self.writes.counters)
     }
 
     /// Nobody is to wait for the device.
@@ -222,6 +233,21 @@ mod tests {
         assert!(device.pass(RECOVERY - 2 * TICK).is_empty() && device.hanging.hangs());
         assert_eq!(device.pass(3 * TICK), [false]);
         assert!(device.hanging.longest() > 5 * SECOND);
+    }
+
+    #[test]
+    fn what_has_ended_is_counted_with_the_time_that_it_took() {
+        let mut device = Watched::new();
+        let (write, failing, read) = (device.write(), device.write(), device.read());
+        device.now += Duration::from_millis(3);
+        device.hanging.ended(read, &Done::Read(Ok(Bytes::new())), device.now);
+        device.written(write);
+        device.written(write);
+        device.now += Duration::from_millis(2);
+        device.hanging.ended(failing, &Done::Written(Err(azekura_store::DeviceError("broken".to_owned()))), device.now);
+        let (reads, writes) = device.hanging.counters();
+        assert_eq!((reads.count, reads.errors, reads.latency_us), (1, 0, 3_000));
+        assert_eq!((writes.count, writes.errors, writes.latency_us), (2, 1, 8_000));
     }
 
     #[test]

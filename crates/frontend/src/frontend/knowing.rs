@@ -58,7 +58,7 @@ impl<K: Copy + Ord> Frontend<K> {
     /// The node's volumes may have changed.
     pub fn volumes_changed(&mut self, cx: &mut Context<'_, K>) {
         self.listings.clear();
-        self.throttle.budgets().retain(cx.backend.volumes());
+        self.throttle.retain(cx.backend.volumes());
         self.close_deleted(cx);
         self.look_at_changes(cx);
         self.known(cx);

@@ -3,8 +3,8 @@
 use crate::driver::commands::Inspection;
 use crate::driver::messages::Handles;
 use azekura_api::{
-    BackgroundSnapshot, DeviceSnapshot, GroupSnapshot, IDLE, LayerUse, NodeSnapshot, READ_ONLY, RequestCounters,
-    ResyncSnapshot, ScrubSnapshot, VolumeSnapshot,
+    BackgroundSnapshot, DeviceOperations, DeviceSnapshot, GroupSnapshot, IDLE, LayerUse, NodeSnapshot, READ_ONLY,
+    RequestCounters, ResyncSnapshot, ScrubSnapshot, VolumeSnapshot,
 };
 use azekura_base::DeviceId;
 use azekura_control::{DataKeys, NodeStatistics};
@@ -87,9 +87,15 @@ fn look_at(look: &Inspection<'_>) -> NodeSnapshot {
         let statistics = node.gateway().statistics().get(&volume.id).copied();
         // There may be many snapshots: those that nobody reads are left out.
         let statistics = if volume.read_only { statistics? } else { statistics.unwrap_or_default() };
+        let throttled = look.throttled.get(&volume.id).copied().unwrap_or_default();
         let snapshot = VolumeSnapshot {
             reads: counters(&statistics.reads),
             writes: counters(&statistics.writes),
+            trims: statistics.trims,
+            trimmed_bytes: statistics.trimmed_bytes,
+            flushes: statistics.flushes,
+            throttled: throttled.requests,
+            throttled_us: throttled.time.as_micros() as u64,
             connections: look.connections.values().filter(|opened| opened.id == volume.id).count() as u32,
         };
         Some((name.clone(), snapshot))
@@ -113,6 +119,11 @@ fn together(mut one: NodeSnapshot, other: NodeSnapshot) -> NodeSnapshot {
         let sum = one.volumes.entry(name).or_default();
         sum.reads.add(&volume.reads);
         sum.writes.add(&volume.writes);
+        sum.trims += volume.trims;
+        sum.trimmed_bytes += volume.trimmed_bytes;
+        sum.flushes += volume.flushes;
+        sum.throttled += volume.throttled;
+        sum.throttled_us += volume.throttled_us;
         sum.connections += volume.connections;
     }
     one.devices.extend(other.devices);
@@ -146,6 +157,11 @@ fn counters(counters: &Counters) -> RequestCounters {
     }
 }
 
+fn operations(counters: &Counters) -> DeviceOperations {
+    let Counters { count, errors, latency_us, latency, .. } = *counters;
+    DeviceOperations { count, errors, latency_us, latency: latency.to_vec() }
+}
+
 fn device(node: &Node, id: DeviceId) -> DeviceSnapshot {
     let opening = node.store(id).is_none();
     let problem = node.waits_for_room(id).then(|| no_room(opening).to_owned());
@@ -153,6 +169,8 @@ fn device(node: &Node, id: DeviceId) -> DeviceSnapshot {
         return DeviceSnapshot { id: id.0, state: "opening".into(), problem, ..DeviceSnapshot::default() };
     };
     let (space, statistics) = (store.space(), store.statistics());
+    let (reads, writes) =
+        node.device_counters(id).map(|(reads, writes)| (operations(reads), operations(writes))).unwrap_or_default();
     let block = azekura_base::BLOCK_SIZE as u64;
     DeviceSnapshot {
         id: id.0,
@@ -176,6 +194,9 @@ fn device(node: &Node, id: DeviceId) -> DeviceSnapshot {
         leaf_bytes: statistics.leaf_bytes,
         checksum_errors: statistics.checksum_errors,
         in_flight: statistics.batches_in_flight + statistics.records_waiting,
+        hangs: node.hangs(id),
+        reads,
+        writes,
     }
 }
 

@@ -8,7 +8,7 @@ use azekura_base::{
     CompareLayers, DeviceId, Differences, Generation, IoStatus, LayerId, MeasureLayer, Measured, NodeId, NotTold, PgId,
     Shard, VolumeId,
 };
-use azekura_frontend::{Admission, Attachment, ReservationAnswer, Reservations, VolumeUse, Word};
+use azekura_frontend::{Admission, Attachment, ReservationAnswer, Reservations, Throttled, VolumeUse, Word};
 use azekura_gateway::{Keyring, VolumeView};
 use azekura_map_db::CheckpointDb;
 use azekura_node::{Attachments, ClusterView, Node};
@@ -160,4 +160,6 @@ pub struct Inspection<'a> {
     pub node: &'a Node,
     /// Clients' connections, and what they have opened.
     pub connections: &'a BTreeMap<ConnId, Arc<VolumeView>>,
+    /// How much clients have waited for their volumes' limits.
+    pub throttled: &'a BTreeMap<VolumeId, Throttled>,
 }

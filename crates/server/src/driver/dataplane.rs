@@ -370,7 +370,11 @@ impl DataPlane {
             Command::TakeClient(released, speak) => self.take_client(released, &speak),
             Command::TakePeer(handed) => self.take_peer(*handed),
             Command::Join(end) => self.joined(end),
-            Command::Inspect(see) => see(Inspection { node: &self.node, connections: self.clients.frontend.opened() }),
+            Command::Inspect(see) => {
+                let frontend = &self.clients.frontend;
+                let (connections, throttled) = (frontend.opened(), frontend.throttled());
+                see(Inspection { node: &self.node, connections, throttled });
+            }
             Command::Scrub(pg, kind) => self.node.scrub(pg, kind),
             Command::Leave(busy) => {
                 let _ = busy.send(self.node.leave());
