@@ -1,4 +1,4 @@
-"""A volume by several nodes at a time, as Linux's own native multipath has it: Debian's kernel in a virtual machine, one
+"""A volume by several nodes at a time, as Linux's own native multipath has it: Debian's kernel in a virtual machine, a
 path a node, of which nodes are killed and stand still under fio. Not part of the other tests: `./dev guest` runs it."""
 
 import json

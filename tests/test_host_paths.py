@@ -54,6 +54,18 @@ def path(cluster, number, name=NAME):
     return session
 
 
+def write(cluster, paths, number, block, content):
+    """Writes through the node of this number as hosts do: who loses the path logs in again and sends the write anew."""
+    deadline = time.monotonic() + MOVED_WITHIN_S
+    while True:
+        try:
+            return paths[number].write(block, content)
+        except OSError:
+            assert time.monotonic() < deadline, "the writes do not come here"
+            paths[number].socket.close()
+            paths[number] = path(cluster, number)
+
+
 def writes_at(cluster, node=2):
     """The names of the nodes through which hosts write, and of those through which they read alone."""
     entries = cluster.json("volume", "show", "vol1", node=cluster.nodes[node])["attachments"]
@@ -62,18 +74,20 @@ def writes_at(cluster, node=2):
 
 
 def test_a_host_writes_through_one_node_and_reads_through_all(cluster):
-    one, two = path(cluster, 0), path(cluster, 1)
+    paths = [path(cluster, 0), path(cluster, 1)]
     first, second = cluster.nodes[0].name, cluster.nodes[1].name
     assert writes_at(cluster) == ([first], [second])
-    one.write(0, data("a"))
-    assert two.read(0, BLOCKS) == data("a")
+    paths[0].write(0, data("a"))
+    assert paths[1].read(0, BLOCKS) == data("a")
     assert writes_at(cluster) == ([first], [second]), "reads move nothing"
-    two.write(0, data("b"))
-    assert writes_at(cluster) == ([second], [])
-    assert one.is_closed(MOVED_WITHIN_S), "the former path is lost"
-    one = path(cluster, 0)
+    with pytest.raises(OSError):
+        paths[1].write(0, data("x"))
+    write(cluster, paths, 1, 0, data("b"))
+    assert writes_at(cluster)[0] == [second]
+    assert paths[0].is_closed(MOVED_WITHIN_S), "the former path is lost"
+    paths[0] = path(cluster, 0)
     assert writes_at(cluster) == ([second], [first]), "and comes back to be read"
-    assert one.read(0, BLOCKS) == data("b")
+    assert paths[0].read(0, BLOCKS) == data("b")
     shown = cluster.cli("volume", "show", "vol1")
     assert f"for {NAME}, which writes through another node" in shown, shown
 
@@ -89,7 +103,7 @@ def test_an_exclusive_volume_is_for_one_host(cluster):
 
 
 def test_what_a_node_that_stands_still_has_been_sent_does_not_land(cluster):
-    one, two = path(cluster, 0), path(cluster, 1)
+    one, paths = path(cluster, 0), [None, path(cluster, 1)]
     for spot in range(SPOTS):
         one.write(spot * CHUNK_BLOCKS // 2, data("0"))
     process = cluster.nodes[0].process
@@ -98,54 +112,76 @@ def test_what_a_node_that_stands_still_has_been_sent_does_not_land(cluster):
         one.send_write(spot * CHUNK_BLOCKS // 2, data("a"))
     started = time.monotonic()
     for spot in range(SPOTS):
-        two.write(spot * CHUNK_BLOCKS // 2, data("b"))
+        write(cluster, paths, 1, spot * CHUNK_BLOCKS // 2, data("b"))
     print(f"the other path took over within {time.monotonic() - started:.1f} s")
     process.resume()
     for _ in range(5):
         for spot in range(SPOTS):
-            assert two.read(spot * CHUNK_BLOCKS // 2, BLOCKS) == data("b"), spot
+            assert paths[1].read(spot * CHUNK_BLOCKS // 2, BLOCKS) == data("b"), spot
         time.sleep(0.5)
     assert one.is_closed(MOVED_WITHIN_S)
     assert path(cluster, 0).read(0, BLOCKS) == data("b")
 
 
-def test_a_host_goes_on_when_its_node_is_killed(cluster):
+def test_a_write_of_a_path_that_was_given_up_does_not_land_either(cluster):
+    """The node where the host reads stands still with a write, and the host goes on where it writes all along."""
     one, two = path(cluster, 0), path(cluster, 1)
-    one.write(0, data("a"))
+    process = cluster.nodes[1].process
+    process.pause()
+    two.send_write(0, data("a"))
+    one.write(0, data("b"))
+    two.socket.close()
+    process.resume()
+    for _ in range(10):
+        paths = [path(cluster, 0)]
+        assert paths[0].read(0, BLOCKS) == data("b")
+        paths[0].socket.close()
+        time.sleep(0.3)
+
+
+def test_a_host_goes_on_when_its_node_is_killed(cluster):
+    paths = [path(cluster, 0), path(cluster, 1)]
+    paths[0].write(0, data("a"))
     cluster.nodes[0].kill()
-    two.write(0, data("b"))
-    assert two.read(0, BLOCKS) == data("b")
+    write(cluster, paths, 1, 0, data("b"))
+    assert paths[1].read(0, BLOCKS) == data("b")
     cluster.nodes[0].start()
-    one = path(cluster, 0)
-    assert one.read(0, BLOCKS) == data("b")
-    one.write(0, data("c"))
-    assert two.is_closed(MOVED_WITHIN_S)
-    assert one.read(0, BLOCKS) == data("c")
+    paths[0] = path(cluster, 0)
+    assert paths[0].read(0, BLOCKS) == data("b")
+    write(cluster, paths, 0, 0, data("c"))
+    assert paths[1].is_closed(MOVED_WITHIN_S)
+    assert paths[0].read(0, BLOCKS) == data("c")
 
 
 def test_a_host_that_uses_its_paths_in_turn_is_slow_and_not_wrong(cluster):
     paths = [path(cluster, 0), path(cluster, 1)]
     for turn in range(6):
-        number = turn % 2
-        try:
-            paths[number].write(0, data(str(turn)))
-        except OSError:
-            paths[number] = path(cluster, number)
-            paths[number].write(0, data(str(turn)))
-        assert paths[number].read(0, BLOCKS) == data(str(turn))
+        write(cluster, paths, turn % 2, 0, data(str(turn)))
+        assert paths[turn % 2].read(0, BLOCKS) == data(str(turn))
 
 
 def test_the_same_over_nvme(cluster):
-    queues = []
-    for address in cluster.nvme:
-        admin = nvme.controller(address, "vol1")
-        queues.append((admin, nvme.io_queue(address, "vol1", admin, 1)))
-    (_, one), (_, two) = queues
+    def queue(number):
+        admin = nvme.controller(cluster.nvme[number], "vol1")
+        return admin, nvme.io_queue(cluster.nvme[number], "vol1", admin, 1)
+
+    (_, one), (_, two) = queue(0), queue(1)
     one.write(0, data("a"))
     assert two.read(0, BLOCKS * 512) == data("a")
     process = cluster.nodes[0].process
     process.pause()
-    two.write(0, data("b"))
+    with pytest.raises(OSError):
+        two.write(0, data("x"))
+
+    def writes():
+        try:
+            _, again = queue(1)
+            again.write(0, data("b"))
+        except (OSError, nvme.Failed):
+            return None
+        return again
+
+    two = wait_until(writes, MOVED_WITHIN_S, "the writes to come to the other node")
     process.resume()
     assert two.read(0, BLOCKS * 512) == data("b")
     with pytest.raises((OSError, nvme.Failed)):

@@ -362,8 +362,6 @@ impl<K: Copy + Ord> Frontend<K> {
                 // The volume was there a moment ago, in the protocol's poll.
                 let which = client.using(&name);
                 let (attachment, writes) = self.attaching.opened(conn, &which).unwrap_or((Generation::default(), true));
-                #[cfg(feature = "sabotage")]
-                let writes = writes || crate::sabotage::writes_by_every_path();
                 (client.volume, client.reads_only) = (Some((Arc::new(which), attachment)), !writes);
                 let view = cx.backend.volumes().get(&name).cloned();
                 self.opened.extend(view.map(|view| (conn, view)));

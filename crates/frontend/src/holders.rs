@@ -19,8 +19,8 @@
 //!
 //! A later attachment ends the former one: who held that holds nothing.
 //!
-//! Where the process has an attachment to read, a shard may want it *to write* (0048). Then another one takes its place,
-//! which nobody holds yet: it *lingers* for a while, since the host comes again.
+//! Where the process has an attachment to read, a shard may want it *to write* (0048). Then another one takes its
+//! place, which nobody holds yet: it *lingers* for a while, since the host comes again.
 
 use crate::attachment::{Attachment, VolumeUse};
 use azekura_base::{Generation, Shard};

@@ -215,16 +215,16 @@ impl AttachmentsRecord {
         Ok(next)
     }
 
-    /// Whether what stands keeps a wish, or what its node has already, from being granted as it is to be: attachments of
-    /// different nodes stand beside each other if both are shared, or if both are the same host's.
+    /// Whether what stands keeps a wish, or what its node has already, from being granted as it is to be: attachments
+    /// of different nodes stand beside each other if both are shared, or if both are the same host's.
     fn is_in_the_way(&self, other: &AttachmentRecord, wish: &AttachWish, shared: bool) -> bool {
         let mut hosts = self.of_node(wish.node).map(|entry| &entry.host).chain([&wish.host]);
         let is_apart = |host: &Option<HostName>| host.is_none() || *host != other.host;
         other.node != wish.node && !(shared && other.shared) && hosts.any(is_apart)
     }
 
-    /// Ends the attachment by which another node writes for the host of a wish, if the wish is to write. True: there is one,
-    /// and it stays.
+    /// Ends the attachment by which another node writes for the host of a wish, if the wish is to write. True: there is
+    /// one, and it stays.
     fn yields(&mut self, wish: &AttachWish) -> bool {
         let is_of_host = |entry: &&AttachmentRecord| wish.host.is_some() && entry.host == wish.host;
         let mut others = self.attachments.iter().filter(is_of_host);

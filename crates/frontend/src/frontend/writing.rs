@@ -6,8 +6,8 @@ use crate::client::Client;
 use crate::effect::{Close, Effect};
 
 impl<K: Copy + Ord> Frontend<K> {
-    /// A connection has a write, and the process has the volume to read. The write is not carried out: the host may have
-    /// given this path up by now, and have written through another one since. The process is to have the volume to
+    /// A connection has a write, and the process has the volume to read. The write is not carried out: the host may
+    /// have given this path up by now, and have written through another one since. The process is to have the volume to
     /// write, and the host sends its write again, on a connection that is younger than that.
     pub(super) fn turn_away(&mut self, conn: K, client: &mut Client) {
         (client.has_ended, client.ready) = (true, None);

@@ -26,8 +26,8 @@ const LOOK_PAUSE: Duration = Duration::from_millis(10);
 /// A host's writes come to this process no more often: a host that uses all its paths in turn is slow by that, and does
 /// not end its sessions all the time.
 const MOVE_PAUSE: Duration = Duration::from_secs(1);
-/// How long a volume that was attached for a host's writes is kept for the host to come again: NVMe hosts do after 10 s,
-/// unless they are told otherwise (`reconnect-delay`).
+/// How long a volume that was attached for a host's writes is kept for the host to come again: NVMe hosts do after
+/// 10 s, unless they are told otherwise (`reconnect-delay`).
 const LINGERS: Duration = Duration::from_secs(15);
 /// Pause before a volume is given back again that could not be.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);

@@ -31,7 +31,8 @@ pub(crate) struct Register {
     /// Writes of unknown outcome that have an end because a later one was acknowledged: they happened by then, or
     /// never.
     pub(crate) overtaken: BTreeSet<Value>,
-    /// Writes of unknown outcome that come before a later one, if they happen at all, and when that one was acknowledged.
+    /// Writes of unknown outcome that come before a later one, if they happen at all, and when that one was
+    /// acknowledged.
     pub(crate) replaced: BTreeMap<Value, Stamp>,
 }
 

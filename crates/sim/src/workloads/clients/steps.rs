@@ -326,8 +326,8 @@ impl World {
     fn overtake(&mut self, op: &PendingOp, end: Stamp) {
         let host = self.host_of(op.client);
         for before in self.scene.clients.given_up.iter().filter(|before| before.at < op.start) {
-            // Another attachment's writes may be kept out while this one's come, unless both are the same host's: it has
-            // gone on, perhaps by another path, and takes what it does now for the latest.
+            // Another attachment's writes may be kept out while this one's come, unless both are the same host's: it
+            // has gone on, perhaps by another path, and takes what it does now for the latest.
             let by_gateway = before.life.process() == op.life.process() && before.attachment == op.attachment;
             if !by_gateway && (host.is_none() || before.host != host) {
                 continue;
