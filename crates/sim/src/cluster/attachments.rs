@@ -90,6 +90,8 @@ pub(crate) struct Holders {
     leaving: Random,
     /// Clients belong to hosts that come through several nodes (0048).
     pub(crate) hosts: bool,
+    /// The operator seldom ends attachments: who ends all of them puts hosts' former paths out for them.
+    pub(crate) alone: bool,
 }
 
 impl Holders {
@@ -97,7 +99,7 @@ impl Holders {
         let on = matches!(plan.mode, Mode::Attachments | Mode::Reservations | Mode::All);
         // A stream of their own.
         let mut hosts = Random::new(leaving.clone().below(u64::MAX) ^ 0x7061_7468);
-        let hosts = plan.mode == Mode::Attachments && hosts.chance(50);
+        let (hosts, alone) = (plan.mode == Mode::Attachments && hosts.chance(50), hosts.chance(50));
         Holders {
             recorded: on || plan.mode == Mode::Fsx,
             on,
@@ -111,6 +113,7 @@ impl Holders {
             leaves_percent: if on && (leaving.chance(50) || hosts) { LEAVES_PERCENT } else { 0 },
             leaving,
             hosts,
+            alone: hosts && alone,
         }
     }
 

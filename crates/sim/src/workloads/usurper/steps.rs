@@ -11,8 +11,7 @@ impl World {
         if !self.works() {
             return;
         }
-        // Hosts put their own former paths out: who ends all of them does that for them.
-        let often = self.plan.mode == Mode::Attachments && !self.holders().hosts;
+        let often = self.plan.mode == Mode::Attachments && !self.holders().alone;
         let pause = if often { 1500 } else { 20_000 };
         let again = self.now + self.scene.usurper.random.spread_millis(20, pause);
         self.cue_at(again, Cue::Usurp);
