@@ -29,7 +29,7 @@ def metrics_of(node):
 
 
 def load(cluster):
-    """A little of everything, until it is killed: by threads, since a process of fio's for each job would outlive that."""
+    """A little of everything, until it is killed: by threads, since a process of a job would outlive that."""
     words = ["fio", "--name=load", "--ioengine=nbd", f"--uri={cluster.first.uri('vol1')}", "--rw=randrw", "--bs=4k"]
     words += ["--iodepth=4", "--size=2m", "--time_based=1", "--runtime=300", "--rate_iops=100", "--thread"]
     return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
