@@ -4,12 +4,13 @@ use crate::bridge::layer_questions;
 use crate::bridge::reservations::ReservationKeeper;
 use crate::driver::commands::{Command, Fence, Freeze, Trim};
 use crate::driver::messages::Handles;
-use azekura_base::{Generation, IoStatus, LayerId, NodeId, PgId, Shard, VolumeId};
+use azekura_base::{Generation, IoStatus, LayerId, NodeId, PgId, Shard, VolumeId, rfc3339_seconds};
 use azekura_control::attachments::{FENCE_WAIT, FREEZE_WAIT, Had, Later, Wanting};
 use azekura_control::layers::{CompareLayers, Differences, MeasureLayer, Measured, NotTold};
 use azekura_control::{Attacher, DataPlane, Reserver};
 use azekura_frontend::{Attachment, Errand, Holders, Refusal, VolumeUse};
 use azekura_meta::MetaClient;
+use azekura_meta::time::unix_seconds;
 use azekura_node::{Attachments, Node};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,6 +27,9 @@ const LOOK_PAUSE: Duration = Duration::from_millis(10);
 /// A host's writes come to this process no more often: a host that uses all its paths in turn is slow by that, and does
 /// not end its sessions all the time.
 const MOVE_PAUSE: Duration = Duration::from_secs(1);
+/// A node that has just got a host's writes keeps them so long against others, as long as it lives: hosts with several
+/// paths turn to a third while the first two come back, and would go on so for ever.
+const MOVED_STAYS: Duration = Duration::from_secs(5);
 /// How long a volume that was attached for a host's writes is kept for the host to come again: NVMe hosts do after
 /// 10 s, unless they are told otherwise (`reconnect-delay`).
 const LINGERS: Duration = Duration::from_secs(15);
@@ -226,6 +230,7 @@ impl Keeper {
             let next = self.moved_last(&volume).map_or(Duration::ZERO, |at| MOVE_PAUSE.saturating_sub(at.elapsed()));
             tokio::time::sleep(next).await;
         }
+        let to_write = to_write && !self.has_just_moved(&volume);
         let outcome = self.try_to_attach(&volume, to_write).await;
         if to_write && outcome.is_ok() {
             tracing::info!("volume {volume} is written through this node from now on");
@@ -237,6 +242,19 @@ impl Keeper {
     async fn linger(self, volume: VolumeUse) {
         tokio::time::sleep(LINGERS).await;
         self.tell_holders(|holders| holders.has_lingered(&volume));
+    }
+
+    /// Another node that lives has got the host's writes a moment ago, as the clocks of both tell.
+    fn has_just_moved(&self, volume: &VolumeUse) -> bool {
+        let (model, now) = (self.client.model(), unix_seconds());
+        let record = model.volumes.get(&volume.volume).and_then(|found| model.attachments.get(&found.id));
+        let mut others = record.into_iter().flat_map(|record| &record.attachments).filter(|entry| {
+            let is_host = volume.host.is_some() && entry.host == volume.host;
+            is_host && !entry.reads_only && entry.node != self.node && model.alive.contains_key(&entry.node)
+        });
+        // Times of this form are in the order of their text. What lies ahead is of a wrong clock, and does not count.
+        let lately = rfc3339_seconds(now.saturating_sub(MOVED_STAYS.as_secs()))..=rfc3339_seconds(now);
+        others.any(|entry| lately.contains(&entry.since))
     }
 
     fn moved_last(&self, volume: &VolumeUse) -> Option<Instant> {
