@@ -72,8 +72,6 @@ pub struct VolumeSnapshot {
     pub trims: u64,
     /// Bytes that they named.
     pub trimmed_bytes: u64,
-    /// Flushes begun.
-    pub flushes: u64,
     /// Requests that entered after the volume's limits had held some back.
     pub throttled: u64,
     /// Time in which requests were held back by the volume's limits, microseconds: of all shards together.

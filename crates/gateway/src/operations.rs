@@ -80,15 +80,11 @@ impl Operations {
         let kind = match op {
             Op::Read { .. } => Kind::Read(Vec::new(), cipher.clone()),
             Op::Status { .. } => Kind::Status(Vec::new()),
-            Op::Write { .. } | Op::Zero { .. } => Kind::Write,
+            Op::Write { .. } | Op::Zero { .. } | Op::Flush => Kind::Write,
             Op::Trim { .. } => {
                 let statistics = self.statistics.entry(volume).or_default();
                 statistics.trims += 1;
                 statistics.trimmed_bytes += bytes;
-                Kind::Write
-            }
-            Op::Flush => {
-                self.statistics.entry(volume).or_default().flushes += 1;
                 Kind::Write
             }
         };

@@ -44,6 +44,4 @@ pub struct VolumeStatistics {
     pub trims: u64,
     /// Bytes that they named.
     pub trimmed_bytes: u64,
-    /// Flushes begun.
-    pub flushes: u64,
 }

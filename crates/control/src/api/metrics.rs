@@ -154,10 +154,9 @@ fn requests(to: &mut Families<'_>, snapshot: &NodeSnapshot) -> Result {
 fn volumes(to: &mut Families<'_>, snapshot: &NodeSnapshot) -> Result {
     let each = || snapshot.volumes.iter().map(|(name, volume)| ([("volume", name.as_str())], volume));
     type Counter = fn(&VolumeSnapshot) -> u64;
-    let counters: [(&str, &str, Counter); 4] = [
+    let counters: [(&str, &str, Counter); 3] = [
         ("volume_trims", "Trims begun.", |v| v.trims),
         ("volume_trimmed_bytes", "Bytes that they named.", |v| v.trimmed_bytes),
-        ("volume_flushes", "Flushes begun.", |v| v.flushes),
         ("volume_throttled_requests", "Requests that entered after the volume's limits had held some back.", |v| {
             v.throttled
         }),

@@ -93,7 +93,6 @@ fn look_at(look: &Inspection<'_>) -> NodeSnapshot {
             writes: counters(&statistics.writes),
             trims: statistics.trims,
             trimmed_bytes: statistics.trimmed_bytes,
-            flushes: statistics.flushes,
             throttled: throttled.requests,
             throttled_us: throttled.time.as_micros() as u64,
             connections: look.connections.values().filter(|opened| opened.id == volume.id).count() as u32,
@@ -121,7 +120,6 @@ fn together(mut one: NodeSnapshot, other: NodeSnapshot) -> NodeSnapshot {
         sum.writes.add(&volume.writes);
         sum.trims += volume.trims;
         sum.trimmed_bytes += volume.trimmed_bytes;
-        sum.flushes += volume.flushes;
         sum.throttled += volume.throttled;
         sum.throttled_us += volume.throttled_us;
         sum.connections += volume.connections;
