@@ -5,13 +5,17 @@
 
 use std::collections::BTreeSet;
 
-use azekura_base::{Generation, HostName, NodeId, VolumeId};
+use azekura_base::{Generation, HostName, NodeId, VolumeId, rfc3339_seconds};
 use serde::{Deserialize, Serialize};
 
 use crate::Unknown;
 
 /// Most attachments that a volume has at once.
 pub const VOLUME_ATTACHMENTS_MAX: usize = 64;
+
+/// A node that has got a host's writes keeps them so long against others, as long as it lives, in seconds: a host with
+/// three paths turns to the third while the first two come back, and would go on so for ever.
+pub const HOST_STAYS_SECONDS: u64 = 5;
 
 /// What a node's record says that it understands when it knows that a host may come through several nodes
 /// (docs/decisions/0048-paths-of-a-host.md).
@@ -144,6 +148,19 @@ impl AttachmentsRecord {
     pub fn of_process(&self, (node, incarnation): (NodeId, u64)) -> BTreeSet<Generation> {
         let mine = self.of_node(node).filter(|entry| entry.incarnation == Some(incarnation));
         mine.map(|entry| entry.generation).collect()
+    }
+
+    /// Whether a host has turned to another living node than this one within [`HOST_STAYS_SECONDS`] before `now`, seconds
+    /// since 1970, by the clocks of both: nothing but patience depends on that. What lies ahead is of a clock that is
+    /// wrong, and does not count.
+    #[must_use]
+    pub fn has_just_turned(&self, host: &HostName, node: NodeId, now: u64, is_alive: impl Fn(NodeId) -> bool) -> bool {
+        // Times of this form are in the order of their text.
+        let lately = rfc3339_seconds(now.saturating_sub(HOST_STAYS_SECONDS))..=rfc3339_seconds(now);
+        self.attachments.iter().any(|entry| {
+            let writes = entry.host.as_ref() == Some(host) && !entry.reads_only && entry.node != node;
+            writes && lately.contains(&entry.since) && is_alive(entry.node)
+        })
     }
 
     /// The names of those that stand, ascending.

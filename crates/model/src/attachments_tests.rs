@@ -190,6 +190,22 @@ fn a_host_whose_node_has_died_writes_through_the_next() {
 }
 
 #[test]
+fn a_host_that_has_just_turned_to_a_node_stays_there() {
+    const NOW: u64 = 1_800_000_000;
+    let made = |seconds: u64| none().attach(&of_host(1, 1), NOBODY_GONE, &rfc3339_seconds(seconds)).unwrap();
+    let host = host_name(1).unwrap();
+    let alive = |_| true;
+    for (made_at, stays) in [(NOW, true), (NOW - 5, true), (NOW - 6, false), (NOW + 1, false)] {
+        assert_eq!(made(made_at).has_just_turned(&host, NodeId(2), NOW, alive), stays, "{made_at}");
+    }
+    assert!(!made(NOW).has_just_turned(&host, NodeId(2), NOW, |_| false), "a dead node keeps nothing");
+    assert!(!made(NOW).has_just_turned(&host, NodeId(1), NOW, alive), "nor does one keep from itself");
+    assert!(!made(NOW).has_just_turned(&host_name(2).unwrap(), NodeId(2), NOW, alive), "another host's");
+    let two = made(NOW - 60).attach(&of_host(1, 2), NOBODY_GONE, &rfc3339_seconds(NOW)).unwrap();
+    assert!(!two.has_just_turned(&host, NodeId(3), NOW, alive), "who reads has nothing to keep");
+}
+
+#[test]
 fn hosts_of_a_shared_volume_do_not_put_each_other_out() {
     let shared = |wish: AttachWish| AttachWish { shared: true, ..wish };
     let wishes = [of_host(1, 1), of_host(2, 1), of_host(1, 2), of_host(2, 3), client(2, 5)];

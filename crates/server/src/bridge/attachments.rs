@@ -4,7 +4,7 @@ use crate::bridge::layer_questions;
 use crate::bridge::reservations::ReservationKeeper;
 use crate::driver::commands::{Command, Fence, Freeze, Trim};
 use crate::driver::messages::Handles;
-use azekura_base::{Generation, IoStatus, LayerId, NodeId, PgId, Shard, VolumeId, rfc3339_seconds};
+use azekura_base::{Generation, IoStatus, LayerId, NodeId, PgId, Shard, VolumeId};
 use azekura_control::attachments::{FENCE_WAIT, FREEZE_WAIT, Had, Later, Wanting};
 use azekura_control::layers::{CompareLayers, Differences, MeasureLayer, Measured, NotTold};
 use azekura_control::{Attacher, DataPlane, Reserver};
@@ -12,7 +12,7 @@ use azekura_frontend::{Attachment, Errand, Holders, Refusal, VolumeUse};
 use azekura_meta::MetaClient;
 use azekura_meta::time::unix_seconds;
 use azekura_node::{Attachments, Node};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
@@ -24,12 +24,6 @@ const KNOWN_WITHIN: Duration = Duration::from_secs(10);
 const FOUND_OUT_WITHIN: Duration = Duration::from_millis(500);
 /// How often it is looked.
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
-/// A host's writes come to this process no more often: a host that uses all its paths in turn is slow by that, and does
-/// not end its sessions all the time.
-const MOVE_PAUSE: Duration = Duration::from_secs(1);
-/// A node that has just got a host's writes keeps them so long against others, as long as it lives: hosts with several
-/// paths turn to a third while the first two come back, and would go on so for ever.
-const MOVED_STAYS: Duration = Duration::from_secs(5);
 /// How long a volume that was attached for a host's writes is kept for the host to come again: NVMe hosts do after
 /// 10 s, unless they are told otherwise (`reconnect-delay`).
 const LINGERS: Duration = Duration::from_secs(15);
@@ -145,8 +139,6 @@ pub struct Keeper {
     node: NodeId,
     incarnation: u64,
     holders: Arc<Mutex<Holders>>,
-    /// When the writes of hosts came to this process last.
-    moved: Arc<Mutex<BTreeMap<VolumeUse, Instant>>>,
     /// What clients ask of reservations.
     pub reservations: Arc<ReservationKeeper>,
 }
@@ -166,8 +158,8 @@ impl Keeper {
         let reservations = ReservationKeeper::new(reserver, client.clone(), shards.clone(), configured.clone());
         // Ends when the keeper is dropped.
         tokio::spawn(reservations.confirm_what_is_heeded((node, incarnation)));
-        let (holders, moved, reservations) = (Arc::default(), Arc::default(), Arc::new(reservations));
-        Keeper { attacher, client, shards, configured, node, incarnation, holders, moved, reservations }
+        let (holders, reservations) = (Arc::default(), Arc::new(reservations));
+        Keeper { attacher, client, shards, configured, node, incarnation, holders, reservations }
     }
 
     /// Clients of a shard want a volume.
@@ -226,15 +218,10 @@ impl Keeper {
     }
 
     async fn attach(self, volume: VolumeUse, to_write: bool) {
-        if to_write {
-            let next = self.moved_last(&volume).map_or(Duration::ZERO, |at| MOVE_PAUSE.saturating_sub(at.elapsed()));
-            tokio::time::sleep(next).await;
-        }
-        let to_write = to_write && !self.has_just_moved(&volume);
+        let to_write = to_write && !self.has_just_turned(&volume);
         let outcome = self.try_to_attach(&volume, to_write).await;
         if to_write && outcome.is_ok() {
             tracing::info!("volume {volume} is written through this node from now on");
-            self.note_move(&volume);
         }
         self.tell_holders(|holders| holders.attached(&volume, outcome));
     }
@@ -244,27 +231,14 @@ impl Keeper {
         self.tell_holders(|holders| holders.has_lingered(&volume));
     }
 
-    /// Another node that lives has got the host's writes a moment ago, as the clocks of both tell.
-    fn has_just_moved(&self, volume: &VolumeUse) -> bool {
-        let (model, now) = (self.client.model(), unix_seconds());
+    /// The host of a volume has just turned to another node, which keeps its writes for now.
+    fn has_just_turned(&self, volume: &VolumeUse) -> bool {
+        let model = self.client.model();
         let record = model.volumes.get(&volume.volume).and_then(|found| model.attachments.get(&found.id));
-        let mut others = record.into_iter().flat_map(|record| &record.attachments).filter(|entry| {
-            let is_host = volume.host.is_some() && entry.host == volume.host;
-            is_host && !entry.reads_only && entry.node != self.node && model.alive.contains_key(&entry.node)
-        });
-        // Times of this form are in the order of their text. What lies ahead is of a wrong clock, and does not count.
-        let lately = rfc3339_seconds(now.saturating_sub(MOVED_STAYS.as_secs()))..=rfc3339_seconds(now);
-        others.any(|entry| lately.contains(&entry.since))
-    }
-
-    fn moved_last(&self, volume: &VolumeUse) -> Option<Instant> {
-        self.moved.lock().unwrap_or_else(PoisonError::into_inner).get(volume).copied()
-    }
-
-    fn note_move(&self, volume: &VolumeUse) {
-        let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
-        moved.retain(|_, at| at.elapsed() < MOVE_PAUSE);
-        moved.insert(volume.clone(), Instant::now());
+        let is_alive = |node| model.alive.contains_key(&node);
+        record
+            .zip(volume.host.as_ref())
+            .is_some_and(|(record, host)| record.record.has_just_turned(host, self.node, unix_seconds(), is_alive))
     }
 
     async fn try_to_attach(&self, volume: &VolumeUse, to_write: bool) -> Result<Attachment, Refusal> {
