@@ -343,7 +343,9 @@ impl<K: Copy + Ord> Frontend<K> {
                 true
             }
             Event::Named(named) => {
-                client.host = named.host.clone().filter(|_| self.admission.host_paths);
+                // Before the configuration says otherwise all nodes are taken to know of paths.
+                let knows = self.admission.host_paths || !self.admission.is_known;
+                client.host = named.host.clone().filter(|_| knows);
                 if let Who::Host(who) = &mut client.who {
                     *who = Some(named);
                 }
