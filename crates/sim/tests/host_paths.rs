@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-use azekura_sim::{Mode, Plan, Shards, run};
+use azekura_sim::{Mode, Plan, run};
 
-/// A host had given up a path where it read, with a write there, and wrote elsewhere: the first write took the volume
-/// over, and landed on the second.
+/// What the mode is to torment happens: else its checks see nothing.
 #[test]
-fn a_write_where_its_host_reads_does_not_overtake_it() {
-    let seed = 487_300_846;
-    let plan = Plan { registered_starts: true, ..Plan::draw(Mode::Attachments, seed) }.with_shards(Shards::draw(seed));
-    let report = run(seed, &plan).unwrap();
-    assert!(report.to_string().contains("host's writes moved"), "{report}");
+fn hosts_turn_to_other_nodes() {
+    let reports = (1..=8).map(|seed| run(seed, &Plan::draw(Mode::Attachments, seed)).unwrap().to_string());
+    let turning = reports.filter(|report| report.contains("host's writes moved")).count();
+    assert!(turning >= 2, "in {turning} of 8 runs");
 }

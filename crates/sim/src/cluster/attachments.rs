@@ -10,7 +10,7 @@ use crate::kernel::time::Stamp;
 use crate::plan::{Mode, Plan};
 use azekura_base::{Generation, HostName, NodeId, VolumeId};
 use azekura_frontend::{Attachment, VolumeUse};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// How long groups may take to confirm.
@@ -78,6 +78,8 @@ pub(crate) struct Holders {
     pub(crate) on: bool,
     /// What front ends were told last of the volumes that they have asked for.
     attached: BTreeMap<(Life, VolumeUse), (VolumeId, Generation)>,
+    /// Attachments of hosts to read alone.
+    reading: BTreeSet<(VolumeId, Generation)>,
     /// What the front ends of a process have asked for, one thing a volume at a time: an attachment is the process's.
     errands: BTreeMap<(Process, VolumeUse), VecDeque<(Life, Errand)>>,
     unheard: Vec<Unheard>,
@@ -104,6 +106,7 @@ impl Holders {
             recorded: on || plan.mode == Mode::Fsx,
             on,
             attached: BTreeMap::new(),
+            reading: BTreeSet::new(),
             errands: BTreeMap::new(),
             unheard: Vec::new(),
             ended: BTreeMap::new(),
@@ -125,6 +128,11 @@ impl Holders {
     /// Has an attachment been ended otherwise than by being given back?
     pub(crate) fn has_ended(&self, volume: VolumeId, attachment: Generation) -> bool {
         self.ended.get(&(volume, attachment)).is_some_and(|ended| ended.by_force)
+    }
+
+    /// Whether an attachment is a host's to read: its connections may be closed when there is a write on one of them.
+    pub(crate) fn reads(&self, volume: VolumeId, attachment: Generation) -> bool {
+        self.reading.contains(&(volume, attachment))
     }
 
     /// From when on nothing written to the volume under an attachment may be applied.

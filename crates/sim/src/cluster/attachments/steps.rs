@@ -278,6 +278,9 @@ impl<S: Scene> Cluster<S> {
             return;
         }
         if let Ok(has) = &attached {
+            if !has.writes {
+                self.holders.reading.insert((has.volume, has.generation));
+            }
             self.holders.attached.insert((life, which.clone()), (has.volume, has.generation));
         }
         self.front(life, |frontend, context| frontend.volume_attached(which, attached, context));

@@ -171,11 +171,12 @@ impl<S: Scene> Cluster<S> {
         let Some(connection) = self.connections.all.get(&line) else { return };
         let Connection { life, name, opened, .. } = connection;
         let is_there = |id| self.configuration.view().volumes.get(name).is_some_and(|volume| volume.id == id);
-        let by_right = opened.is_some_and(|(id, attachment)| self.holders.has_ended(id, attachment) || !is_there(id));
+        let by_right = opened.is_some_and(|(id, attachment)| {
+            self.holders.has_ended(id, attachment) || self.holders.reads(id, attachment) || !is_there(id)
+        });
         let what = format!("{life:?} closes the connection to {name}, opened as {opened:?}");
         self.trace.remark(self.now, || what.clone());
-        let turned_away = connection.which.host.is_some();
-        if !by_right && !turned_away {
+        if !by_right {
             return self.violate(Invariant::Protocol, what);
         }
         self.hang_up(line);
