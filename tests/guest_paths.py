@@ -65,8 +65,6 @@ def writer(cluster):
     return next((at for at, node in enumerate(cluster.nodes) if node.name in names), None)
 
 
-# One run of five ended with fio's failure, for a reason that is not known yet: decision 0048 says what is missing.
-@pytest.mark.xfail(strict=False, reason="hosts are not told which node writes: no ANA")
 def test_fio_goes_on_when_nodes_are_killed_and_stand_still(cluster, guest):
     for node in cluster.nodes:
         node.stands = False
