@@ -55,6 +55,11 @@ pub(crate) enum May<'a> {
 }
 
 impl Admission {
+    /// Whether hosts have paths: they have, before the configuration says otherwise.
+    pub(crate) fn has_host_paths(&self) -> bool {
+        self.host_paths || !self.is_known
+    }
+
     pub(crate) fn of(&self, who: &Who) -> May<'_> {
         let key = match who {
             Who::Unasked => return May::All,

@@ -343,9 +343,7 @@ impl<K: Copy + Ord> Frontend<K> {
                 true
             }
             Event::Named(named) => {
-                // Before the configuration says otherwise all nodes are taken to know of paths.
-                let knows = self.admission.host_paths || !self.admission.is_known;
-                client.host = named.host.clone().filter(|_| knows);
+                client.host = named.host.clone().filter(|_| self.admission.has_host_paths());
                 if let Who::Host(who) = &mut client.who {
                     *who = Some(named);
                 }

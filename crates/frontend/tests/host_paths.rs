@@ -102,3 +102,12 @@ fn as_long_as_some_node_knows_no_paths_a_host_is_like_any_client() {
     rig.say(conn, "open vol1");
     assert_eq!(rig.effects(), [Effect::Attach("vol1".into())]);
 }
+
+#[test]
+fn before_the_configuration_is_known_a_host_has_paths() {
+    let mut rig = Rig::new(&["vol1"]);
+    let conn = rig.connect();
+    rig.say(conn, &format!("call {HOST}"));
+    rig.say(conn, "open vol1");
+    assert_eq!(rig.effects(), [Effect::Attach(of(HOST))]);
+}

@@ -150,9 +150,9 @@ impl AttachmentsRecord {
         mine.map(|entry| entry.generation).collect()
     }
 
-    /// Whether a host has turned to another living node than this one within [`HOST_STAYS_SECONDS`] before `now`, seconds
-    /// since 1970, by the clocks of both: nothing but patience depends on that. What lies ahead is of a clock that is
-    /// wrong, and does not count.
+    /// Whether a host has turned to another living node than this one within [`HOST_STAYS_SECONDS`] before `now`,
+    /// seconds since 1970, by the clocks of both: nothing but patience depends on that. What lies ahead is of a clock
+    /// that is wrong, and does not count.
     #[must_use]
     pub fn has_just_turned(&self, host: &HostName, node: NodeId, now: u64, is_alive: impl Fn(NodeId) -> bool) -> bool {
         // Times of this form are in the order of their text.
