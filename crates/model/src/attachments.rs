@@ -150,7 +150,7 @@ impl AttachmentsRecord {
         mine.map(|entry| entry.generation).collect()
     }
 
-    /// Whether a host has turned to another living node than this one within [`HOST_STAYS_SECONDS`] before `now`,
+    /// Whether a host has turned to another living node than this one within `HOST_STAYS_SECONDS` before `now`,
     /// seconds since 1970, by the clocks of both: nothing but patience depends on that. What lies ahead is of a clock
     /// that is wrong, and does not count.
     #[must_use]
