@@ -14,6 +14,7 @@ TARGET = "iqn.2026-01.io.azekura:vol1"
 NAME, OTHER = "iqn.2000-01.example:host", "iqn.2000-01.example:other"
 BLOCKS = 8
 SPOTS = 64
+OPTIMIZED, NON_OPTIMIZED = 0, 1
 CHUNK_BLOCKS = (4 << 20) // 512
 # A host's writes come to a node once a second at most, and the fence waits for the groups.
 MOVED_WITHIN_S = 30
@@ -77,6 +78,9 @@ def test_a_host_writes_through_one_node_and_reads_through_all(cluster):
     paths = [path(cluster, 0), path(cluster, 1)]
     first, second = cluster.nodes[0].name, cluster.nodes[1].name
     assert writes_at(cluster) == ([first], [second])
+    groups = [at.port_group() for at in paths]
+    assert [state for _, state in groups] == [OPTIMIZED, NON_OPTIMIZED]
+    assert groups[0][0] != groups[1][0], "each node is a group of its own"
     paths[0].write(0, data("a"))
     assert paths[1].read(0, BLOCKS) == data("a")
     assert writes_at(cluster) == ([first], [second]), "reads move nothing"
@@ -87,6 +91,7 @@ def test_a_host_writes_through_one_node_and_reads_through_all(cluster):
     assert paths[0].is_closed(MOVED_WITHIN_S), "the former path is lost"
     paths[0] = path(cluster, 0)
     assert writes_at(cluster) == ([second], [first]), "and comes back to be read"
+    assert [at.port_group()[1] for at in paths] == [NON_OPTIMIZED, OPTIMIZED]
     assert paths[0].read(0, BLOCKS) == data("b")
     shown = cluster.cli("volume", "show", "vol1")
     assert f"for {NAME}, which writes through another node" in shown, shown
@@ -168,6 +173,7 @@ def test_the_same_over_nvme(cluster):
         return nvme.io_queue(cluster.nvme[number], "vol1", admins[-1], 1)
 
     one, two = queue(0), queue(1)
+    assert [admin.access_state() for admin in admins] == [1, 2], "optimized, and not"
     one.write(0, data("a"))
     assert two.read(0, BLOCKS * 512) == data("a")
     process = cluster.nodes[0].process
@@ -184,8 +190,23 @@ def test_the_same_over_nvme(cluster):
         return again
 
     two = wait_until(writes, MOVED_WITHIN_S, "the writes to come to the other node")
+    assert admins[-1].access_state() == 1
     process.resume()
     assert two.read(0, BLOCKS * 512) == data("b")
     with pytest.raises((OSError, nvme.Failed)):
         one.write(0, data("c"))
     assert two.read(0, BLOCKS * 512) == data("b")
+
+
+def test_a_discovery_at_any_node_names_all_of_them(cluster):
+    for address in cluster.nvme:
+        assert sorted(f"{host}:{port}" for _, host, port in nvme.listed(address)) == sorted(cluster.nvme)
+    groups = {}
+    for number, address in enumerate(cluster.iscsi):
+        with Session(address, None, discovers=True).log_in() as session:
+            portals = dict(value.split(",") for key, value in session.targets() if key == "TargetAddress")
+        assert sorted(portals) == sorted(cluster.iscsi)
+        groups[number] = portals
+        with path(cluster, number) as session:
+            assert portals[address] == str(session.port_group()[0])
+    assert groups[0] == groups[1]

@@ -1,13 +1,12 @@
 """The NVMe/TCP door of real nodes, through a host of a few lines. Linux's own host: tests/guest_nvme.py."""
 
 import os
-import struct
 import threading
 
 import pytest
 
 from tools.harness.cluster import HOST
-from tools.harness.nvme import CC, CSTS, DISCOVERY, SUBSYSTEM, Failed, Queue, controller, io_queue
+from tools.harness.nvme import CC, CSTS, SUBSYSTEM, Failed, Queue, controller, io_queue, listed
 from tools.harness.process import free_port, wait_until
 
 MIB = 2**20
@@ -25,17 +24,6 @@ def door(module_cluster):
     cluster.create_volume("vol2", "64MiB", copies=1)
     wait_until(lambda: len(listed(cluster.discovery)) == 2, 10, "the volumes to be listed")
     return cluster
-
-
-def listed(address):
-    """What a discovery finds: subsystem, address and port."""
-    queue = Queue(address, DISCOVERY)
-    queue.set_property(CC, 0x0046_0001)
-    (count,) = struct.unpack("<Q", queue.log(0x70, 1024)[8:16])
-    text = lambda field: field.split(b"\0")[0].decode()  # noqa: E731
-    entries = [queue.log(0x70, 1024, (number + 1) * 1024) for number in range(count)]
-    queue.close()
-    return [(text(entry[256:512]), text(entry[512:768]), text(entry[32:64])) for entry in entries]
 
 
 def test_a_discovery_lists_volumes_with_the_portal(door):

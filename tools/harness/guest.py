@@ -49,8 +49,9 @@ def libraries(program):
     return re.findall(r"(/\S+) \(0x", text)
 
 
-def make_image(kernel, folder, programs):
-    """An initial file system for the unpacked kernel package in `kernel`, with these programs of the machine's."""
+def make_image(kernel, folder, programs, modules=(), files=None):
+    """An initial file system for the unpacked kernel package in `kernel`, with these programs of the machine's, these
+    modules beside those that every guest has, and files by their place."""
     tree = Path(folder) / "tree"
     shutil.rmtree(tree, ignore_errors=True)
     for name in ["bin", "sbin", "proc", "sys", "dev", "tmp", "mnt", "modules", "etc/nvme", "usr/bin", "usr/sbin"]:
@@ -58,7 +59,7 @@ def make_image(kernel, folder, programs):
     shutil.copy(shutil.which("busybox"), tree / "bin/busybox")
     (tree / "init").write_text(INIT)
     (tree / "init").chmod(0o755)
-    for module in MODULES:
+    for module in [*MODULES, *modules]:
         found = next(Path(kernel).glob(f"lib/modules/*/kernel/{module}.ko*"))
         target = tree / "modules" / found.name.split(".ko")[0]
         if found.suffix == ".xz":
@@ -70,6 +71,10 @@ def make_image(kernel, folder, programs):
             target = tree / (place if path == program else path).lstrip("/")
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, target)
+    for place, content in (files or {}).items():
+        target = tree / place.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(content)
     # The names that a host has for good (nvme-cli's package makes them at its installation).
     (tree / "etc/nvme/hostnqn").write_text("nqn.2014-08.org.nvmexpress:uuid:5b0a2a3f-8e3e-4d63-9f9a-0d3c2a1b4c5d\n")
     (tree / "etc/nvme/hostid").write_text("5b0a2a3f-8e3e-4d63-9f9a-0d3c2a1b4c5d\n")
@@ -82,13 +87,13 @@ def make_image(kernel, folder, programs):
 class Guest:
     """The machine. Without KVM, which not every machine has that runs tests."""
 
-    def __init__(self, kernel, folder, options=(), programs=None):
-        """With further options of QEMU, and further programs of this machine, each with its place in the guest. Its
-        memory is a memfd that other processes may have."""
+    def __init__(self, kernel, folder, options=(), programs=None, modules=(), files=None):
+        """With further options of QEMU, and further programs of this machine, each with its place in the guest; further
+        modules of the kernel, and files, by their place. Its memory is a memfd that other processes may have."""
         folder = Path(folder)
         more = {str(path): place for path, place in (programs or {}).items()}
         programs = {path: path for path in PROGRAMS} | more
-        vmlinuz, image = make_image(kernel, folder, programs)
+        vmlinuz, image = make_image(kernel, folder, programs, modules, files)
         line = folder / "line"
         command = [
             *["qemu-system-x86_64", "-nodefaults", "-display", "none", "-m", "768", "-smp", "2", "-no-reboot"],

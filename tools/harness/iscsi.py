@@ -6,10 +6,10 @@ import struct
 
 BHS = 48
 BLOCK = 512
-LOGIN, SCSI_COMMAND, LOGOUT = 0x43, 0x01, 0x46
-LOGIN_RESPONSE, SCSI_RESPONSE, DATA_IN = 0x23, 0x21, 0x25
+LOGIN, SCSI_COMMAND, TEXT, LOGOUT = 0x43, 0x01, 0x04, 0x46
+LOGIN_RESPONSE, SCSI_RESPONSE, TEXT_RESPONSE, DATA_IN = 0x23, 0x21, 0x24, 0x25
 READ_10, WRITE_10 = 0x28, 0x2A
-RESERVE_IN, RESERVE_OUT = 0x5E, 0x5F
+RESERVE_IN, RESERVE_OUT, MAINTENANCE_IN = 0x5E, 0x5F, 0xA3
 GOOD, CHECK_CONDITION, BUSY, RESERVATION_CONFLICT = 0, 2, 8, 0x18
 # Service actions of PERSISTENT RESERVE OUT (SPC-4 section 6.16), and a type of reservations.
 REGISTER, RESERVE, RELEASE, CLEAR, PREEMPT, PREEMPT_AND_ABORT, REGISTER_AND_IGNORE = range(7)
@@ -24,12 +24,13 @@ class IscsiError(Exception):
 class Session:
     """A connection on which a login has been sent. `isid` and `name` say who it is."""
 
-    def __init__(self, address, target, isid=1, name="iqn.2000-01.example:host", tsih=0, within_s=30):
+    def __init__(self, address, target, isid=1, name="iqn.2000-01.example:host", tsih=0, within_s=30, discovers=False):
         host, port = address.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), timeout=within_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.within_s, self.cmd_sn, self.itt = within_s, 1, 0
-        keys = {"InitiatorName": name, "TargetName": target, "SessionType": "Normal"}
+        keys = {"InitiatorName": name, "SessionType": "Discovery" if discovers else "Normal"}
+        keys |= {} if discovers else {"TargetName": target}
         keys |= {"ImmediateData": "Yes", "MaxRecvDataSegmentLength": "262144"}
         text = b"".join(f"{key}={value}\0".encode() for key, value in keys.items())
         # From the operational stage to the full feature phase; the ISID is of the type "random" (section 11.12.5).
@@ -78,6 +79,15 @@ class Session:
         if status := self.login_status():
             raise IscsiError(f"the login was refused with {status:#06x}")
         return self
+
+    def targets(self):
+        """What SendTargets=All is answered: keys and values, in order. It has to fit into one answer."""
+        rest = struct.pack(">III", 0xFFFF_FFFF, self.cmd_sn, 0)
+        self._send(TEXT, FINAL, bytes(8), 0x7E57, rest, b"SendTargets=All\0")
+        self.cmd_sn += 1
+        head, data = self._receive()
+        assert head[0] == TEXT_RESPONSE and head[1] & FINAL, head
+        return [pair.decode().split("=", 1) for pair in data.split(b"\0") if pair]
 
     def _command(self, opcode, flags, block, count, data=b""):
         cdb = struct.pack(">BBIBHB", opcode, 0, block, 0, count, 0)
@@ -142,6 +152,13 @@ class Session:
         """The key of who holds the reservation, and its type; `None`: there is none."""
         data = self._reserve_in(1)
         return (int.from_bytes(data[:8]), data[13] & 15) if data else None
+
+    def port_group(self):
+        """The node's target port group, and its state (REPORT TARGET PORT GROUPS): 0 optimized, 1 not optimized."""
+        status, data = self.status_of(self._task(struct.pack(">BB4xI", MAINTENANCE_IN, 0x0A, 255), READS, 255))
+        if status != GOOD:
+            raise IscsiError(f"REPORT TARGET PORT GROUPS ended with status {status:#04x}")
+        return int.from_bytes(data[6:8]), data[4] & 15
 
     def attentions(self):
         """Takes the unit attentions that wait; gives how many commands they have cost."""

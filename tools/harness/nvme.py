@@ -129,8 +129,23 @@ class Queue:
     def read(self, block, count):
         return self.ask(0x02, [block, 0, count // 512 - 1], room=count, namespace=1)[1]
 
+    def access_state(self):
+        """The ANA state of a controller's namespace: 1 optimized, 2 not optimized."""
+        return self.log(0x0C, 52)[32] & 15
+
     def close(self):
         self.socket.close()
+
+
+def listed(address):
+    """What a discovery finds: subsystem, address and port."""
+    queue = Queue(address, DISCOVERY)
+    queue.set_property(CC, ENABLE)
+    (count,) = struct.unpack("<Q", queue.log(0x70, 1024)[8:16])
+    text = lambda field: field.split(b"\0")[0].decode()  # noqa: E731
+    entries = [queue.log(0x70, 1024, (number + 1) * 1024) for number in range(count)]
+    queue.close()
+    return [(text(entry[256:512]), text(entry[512:768]), text(entry[32:64])) for entry in entries]
 
 
 def controller(address, volume, **options):

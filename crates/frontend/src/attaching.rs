@@ -13,6 +13,7 @@
 
 use crate::attachment::{Attachment, VolumeUse};
 use crate::exports::{Export, Opening};
+use crate::portals::PathState;
 use azekura_base::{Generation, HostName, VolumeId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -85,7 +86,8 @@ impl<K: Copy + Ord> Attaching<K> {
         }
         let which = VolumeUse { volume: export.name.clone(), host: host.cloned() };
         match self.volumes.get(&which).map(|volume| volume.state) {
-            Some(State::Held(..)) => Opening::Ready(export),
+            Some(State::Held(_, true)) => Opening::Ready(export),
+            Some(State::Held(_, false)) => Opening::Ready(Export { path: PathState::NonOptimized, ..export }),
             _ => Opening::Later(export.name),
         }
     }

@@ -4,6 +4,7 @@ use crate::REQUEST_BYTES_MAX;
 use crate::admission::{Admission, May, Who};
 use crate::attaching::Attaching;
 use crate::hosts::Admittance;
+use crate::portals::{PathState, Portals};
 use crate::reservations::{KnownReservations, Reservations};
 use crate::verbs::{Verb, Verbs};
 use azekura_base::{BLOCK_SIZE, HostName, VolumeId};
@@ -59,6 +60,11 @@ pub trait Exports {
         None
     }
 
+    /// Where hosts come to these exports.
+    fn portals(&self) -> &Portals {
+        Portals::alone()
+    }
+
     /// A protocol's listing of all exports that a client may see: the bytes that `make` makes of them, in order.
     /// They are made once for all connections of `protocol`, and again when the exports have changed.
     fn listing(&self, protocol: &'static str, make: &MakeListing<'_>) -> Listing;
@@ -103,6 +109,8 @@ pub struct Export {
     pub block_size_preferred: u32,
     /// Longest read or write, in bytes; a protocol may allow less.
     pub block_size_max: u32,
+    /// How good a path to it this is, for the host that has opened it: it stays so as long as the connection does.
+    pub path: PathState,
 }
 
 impl Export {
@@ -119,6 +127,7 @@ impl Export {
             block_size_min: 1,
             block_size_preferred: BLOCK_SIZE as u32,
             block_size_max: REQUEST_BYTES_MAX,
+            path: PathState::Optimized,
         }
     }
 
@@ -165,6 +174,7 @@ pub(crate) struct Volumes<'a, K> {
     /// The host that it belongs to.
     pub host: Option<&'a HostName>,
     pub admission: &'a Admission,
+    pub portals: &'a Portals,
     /// The connection has its nexus.
     pub has_nexus: bool,
     /// The connection.
@@ -226,6 +236,10 @@ impl<K: Copy + Ord> Exports for Volumes<'_, K> {
 
     fn reservations(&self, export: VolumeId) -> Option<Arc<Reservations>> {
         self.reservations.of(export).cloned()
+    }
+
+    fn portals(&self) -> &Portals {
+        self.portals
     }
 
     /// Snapshots can be opened by their names; there may be very many, so that they are not listed.

@@ -14,6 +14,7 @@ use crate::memory::{Memory, MemoryLimits};
 use crate::missing::Missing;
 use crate::nexuses::News;
 use crate::patience::Patience;
+use crate::portals::Portals;
 use crate::protocol::{Event, StreamProtocol, Tag};
 use crate::request::Request;
 use crate::reservations::KnownReservations;
@@ -115,6 +116,7 @@ pub struct Frontend<K> {
     heeding: Heeding,
     /// What those may of whom a key or a name is asked.
     admission: Arc<Admission>,
+    portals: Arc<Portals>,
     doors: Doors<K>,
     tries: Tries<K>,
     memory: Memory<K>,
@@ -147,6 +149,7 @@ impl<K: Copy + Ord> Frontend<K> {
             reservations: KnownReservations::default(),
             heeding: Heeding::default(),
             admission: Arc::default(),
+            portals: Arc::new(Portals::alone().clone()),
             doors: Doors::new(limits.connections_max),
             tries: Tries::default(),
             memory: Memory::new(MemoryLimits { bytes_max: limits.memory_bytes_max, ..MemoryLimits::default() }),
@@ -259,6 +262,7 @@ impl<K: Copy + Ord> Frontend<K> {
                 all: cx.backend.volumes(),
                 keys: cx.backend.keys(),
                 listings: &self.listings,
+                portals: &self.portals,
                 attaching: &self.attaching,
                 reservations: &self.reservations,
                 is_certain: self.missing.is_certain(conn),

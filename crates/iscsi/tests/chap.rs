@@ -205,7 +205,7 @@ fn a_discovery_takes_the_same_proof() {
 #[test]
 fn without_randomness_nobody_is_asked() {
     let mut asked = Asked::new(false);
-    asked.peer.conn = Connection::new(256 << 10, "10.0.0.1:3260", None);
+    asked.peer.conn = Connection::new(256 << 10, Some(([10, 0, 0, 1], 3260).into()), None);
     let first = [("InitiatorName", ME), ("TargetName", TARGET), ("AuthMethod", "CHAP")];
     assert_eq!(asked.say(stay(), &first).0, 0x0301, "it comes again");
 }

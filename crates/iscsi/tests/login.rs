@@ -3,8 +3,8 @@
 
 mod support;
 
-use azekura_base::{GrantId, HostName};
-use azekura_frontend::{Admittance, Event, Named, Opening};
+use azekura_base::{GrantId, HostName, NodeId};
+use azekura_frontend::{Admittance, Event, Named, Opening, Portal, Portals};
 use azekura_iscsi::login::text::parse;
 use azekura_iscsi::pdu::Bhs;
 use azekura_iscsi::pdu::initiator::{LoginRequest, TEXT};
@@ -135,6 +135,29 @@ fn all_targets_are_listed_over_as_many_answers_as_it_takes() {
     let said = parse(&all).unwrap();
     assert_eq!(said.len(), 200);
     assert_eq!(said[..2], [("TargetName", TARGET), ("TargetAddress", "10.0.0.1:3260,1")]);
+}
+
+#[test]
+fn a_target_is_at_the_portals_of_all_nodes() {
+    let mut peer = Peer::new();
+    peer.portals = Portals::of(NodeId(3));
+    for (node, address) in [(1, "10.0.0.7:3260"), (2, "[fd00::2]:3260"), (3, "10.0.0.9:3260")] {
+        peer.portals.add("iscsi", Portal { node: NodeId(node), address: address.parse().unwrap() });
+    }
+    peer.exchange(login(1, 3).bhs(), &text(&[ME, ("SessionType", "Discovery")]));
+    let mut request = Bhs::new(TEXT);
+    request.0[1] = 0x80;
+    request.put_u32(16, 9);
+    request.put_u32(20, u32::MAX);
+    request.put_u32(24, 10);
+    let pdus = peer.exchange(request, &text(&[("SendTargets", TARGET)]));
+    let at = |address| ("TargetAddress", address);
+    let expected = [("TargetName", TARGET), at("10.0.0.1:3260,3"), at("10.0.0.7:3260,1"), at("[fd00::2]:3260,2")];
+    assert_eq!(parse(&pdus[0].data).unwrap(), expected);
+    let mut peer = Peer::new();
+    peer.portals = Portals::of(NodeId(3));
+    let first = peer.exchange(login(1, 3).bhs(), &text(&[ME, ("TargetName", TARGET)]));
+    assert!(parse(&first[0].data).unwrap().contains(&("TargetPortalGroupTag", "3")));
 }
 
 #[test]

@@ -232,7 +232,7 @@ impl Process {
         let keys = text(&[("InitiatorName", name), ("TargetName", TARGET)]);
         let to_send = VecDeque::from(pdu(login(1, 3).bhs(), &keys));
         self.hosts.insert(conn, Host { shard, to_send, received: Vec::new(), is_in: false, cmd_sn: 10, functions: 0 });
-        let client = Client::new(Box::new(Connection::new(256 << 10, "10.0.0.1:3260", None)));
+        let client = Client::new(Box::new(Connection::new(256 << 10, Some(([10, 0, 0, 1], 3260).into()), None)));
         self.sides[shard].sockets.0.insert(conn, client);
         assert!(self.sides[shard].frontend.connect(conn, Duration::from_secs(1)));
     }

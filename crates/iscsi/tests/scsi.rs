@@ -3,6 +3,9 @@
 
 mod support;
 
+use azekura_base::NodeId;
+use azekura_frontend::{PathState, Portals};
+use std::collections::BTreeMap;
 use support::{Peer, VOLUME_BYTES, read_10, write_10};
 
 const CHECK: u8 = 2;
@@ -235,4 +238,40 @@ fn a_volume_that_has_grown_is_noticed() {
     assert_eq!(ask(&mut peer, &[0; 6], 0).1, 0);
     let (data, ..) = ask(&mut peer, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8);
     assert_eq!(data[..4], (2 * BLOCKS - 1).to_be_bytes());
+}
+
+/// REPORT TARGET PORT GROUPS with so much room, by length alone or with the extended header.
+fn port_groups(format: u8, room: u8) -> [u8; 12] {
+    [0xa3, format << 5 | 0x0a, 0, 0, 0, 0, 0, 0, 0, room, 0, 0]
+}
+
+#[test]
+fn an_initiator_learns_which_path_is_the_better_one() {
+    let mut peer = Peer::logged_in(&[]);
+    assert_eq!(peer.read(&[0x12, 0, 0, 0, 36, 0], 36).0[5] & 0x30, 0x10, "TPGS: implicit");
+    let (data, ..) = peer.read(&port_groups(0, 255), 255);
+    assert_eq!(data, [0, 0, 0, 12, 0, 0x83, 0, 1, 0, 2, 0, 1, 0, 0, 0, 1], "optimized");
+    let (data, ..) = peer.read(&port_groups(1, 255), 255);
+    assert_eq!((data[..8].to_vec(), data.len()), (vec![0, 0, 0, 16, 0x10, 30, 0, 0], 20));
+    assert_eq!(peer.read(&port_groups(0, 6), 6).0, [0, 0, 0, 12, 0, 0x83], "no more than there is room for");
+    assert_eq!(why(&peer.read(&port_groups(2, 255), 255).2), (5, 0x24, 0), "no such format");
+}
+
+#[test]
+fn each_node_is_a_port_of_its_own() {
+    let mut peer = Peer::new();
+    (peer.portals, peer.path) = (Portals::of(NodeId(3)), PathState::NonOptimized);
+    let mut peer = peer.log_in(support::login(1, 3), &[]);
+    let (data, ..) = peer.read(&port_groups(0, 255), 255);
+    assert_eq!(data[4..], [1, 0x83, 0, 3, 0, 2, 0, 1, 0, 0, 0, 3], "not optimized, group 3, port 3");
+    let page = inquiry(&mut peer, 0x83);
+    let mut descriptors = BTreeMap::new();
+    let mut rest = &page[4..];
+    while let [_, kind, _, len, behind @ ..] = rest {
+        let (id, behind) = behind.split_at(usize::from(*len));
+        descriptors.insert(*kind, id.to_vec());
+        rest = behind;
+    }
+    assert_eq!((&descriptors[&0x94][..], &descriptors[&0x95][..]), (&[0, 0, 0, 3][..], &[0, 0, 0, 3][..]));
+    assert!(descriptors[&0x98].starts_with(b"iqn.2026-01.io.azekura:vol1,t,0x0003\0"));
 }

@@ -121,6 +121,8 @@ impl Controller {
         bytes[525] = self.write_cache;
         // SGLS: SGLs without alignment, offsets into capsules, and the transport's descriptor (bits 0, 20 and 21).
         put_at(&mut bytes, 536, &(1_u32 | 1 << 20 | 1 << 21).to_le_bytes());
+        // MNAN: those that have ANA say it, and Linux takes none without it.
+        put_at(&mut bytes, 540, &self.namespaces.to_le_bytes());
         let name = &self.subsystem.as_bytes()[..self.subsystem.len().min(255)];
         put_at(&mut bytes, 768, name);
         if self.controller_type == ControllerType::Io {
@@ -130,7 +132,7 @@ impl Controller {
         }
         // MSDBD: one descriptor of a command.
         bytes[1803] = 1;
-        // DCTYPE: a discovery controller that knows of its own node.
+        // DCTYPE: a direct discovery controller, which knows of its own cluster.
         bytes[1806] = u8::from(self.controller_type == ControllerType::Discovery);
         bytes
     }

@@ -14,6 +14,8 @@ pub const FIRMWARE: u8 = 0x03;
 pub const CHANGED_NAMESPACES: u8 = 0x04;
 /// LID: what commands do.
 pub const EFFECTS: u8 = 0x05;
+/// LID: how good a path to namespaces this controller is.
+pub const ACCESS: u8 = 0x0c;
 /// LID: where subsystems are.
 pub const DISCOVERY: u8 = 0x70;
 
@@ -72,6 +74,27 @@ pub fn effects(admin: &[u8], io: &[u8], writes: &[u8]) -> Vec<u8> {
     admin.iter().for_each(|opcode| bytes[usize::from(*opcode) * 4] = 1);
     io.iter().for_each(|opcode| bytes[1024 + usize::from(*opcode) * 4] = 1);
     writes.iter().for_each(|opcode| bytes[1024 + usize::from(*opcode) * 4] |= 2);
+    bytes
+}
+
+/// ANA state (Base section 8.1.1.3): commands are carried out.
+pub const OPTIMIZED: u8 = 0x01;
+/// ANA state (Base section 8.1.1.4): commands are carried out, and other controllers do so better.
+pub const NON_OPTIMIZED: u8 = 0x02;
+
+/// Asymmetric Namespace Access (Base section 5.16.1.13): one group, of one namespace, whose state has not changed since
+/// the controller began. `groups_only` (RGO): its namespaces are not named.
+#[must_use]
+pub fn access(group: u32, namespace: u32, state: u8, groups_only: bool) -> Vec<u8> {
+    let mut bytes = vec![0; if groups_only { 48 } else { 52 }];
+    // After the change count: how many groups; then of the group its number, namespaces, change count and state.
+    put_at(&mut bytes, 8, &1_u16.to_le_bytes());
+    put_at(&mut bytes, 16, &group.to_le_bytes());
+    bytes[32] = state;
+    if !groups_only {
+        put_at(&mut bytes, 20, &1_u32.to_le_bytes());
+        put_at(&mut bytes, 48, &namespace.to_le_bytes());
+    }
     bytes
 }
 

@@ -3,17 +3,18 @@
 
 mod support;
 
-use azekura_base::{GrantId, HostName};
-use azekura_frontend::{Admittance, Event, Named, Opening, Protocol};
+use azekura_base::{GrantId, HostName, NodeId};
+use azekura_frontend::{Admittance, Event, Named, Opening, PathState, Portal, Protocol};
 use azekura_nvme::command::Command;
 use azekura_nvme::command::admin::Admin;
 use azekura_nvme::command::fabrics::ConnectData;
-use azekura_nvme::names::DISCOVERY;
+use azekura_nvme::names::{DISCOVERY, PREFIX};
 use azekura_nvme::pdu::Digests;
 use azekura_nvme::properties::{CC, CSTS};
 use azekura_nvme::{Controllers, Status, identify, log};
+use std::rc::Rc;
 use std::sync::Arc;
-use support::host::{ENABLE, HOST, Host, SUBSYSTEM, identify as ask_for, log as ask_log, read, write};
+use support::host::{ENABLE, HOST, Host, One, SUBSYSTEM, identify as ask_for, log as ask_log, read, write};
 
 fn controllers() -> Arc<Controllers> {
     let controllers = Arc::new(Controllers::new(1));
@@ -213,6 +214,32 @@ fn features_and_logs() {
 }
 
 #[test]
+fn a_host_learns_which_path_is_the_better_one() {
+    let page = |specific, len| {
+        let ask = Admin::GetLogPage { namespace: 0, page: log::ACCESS, specific, retains_event: false, len, offset: 0 };
+        Command::Admin(ask)
+    };
+    for (path, state) in [(PathState::Optimized, 1), (PathState::NonOptimized, 2)] {
+        let mut admin = fresh(&controllers());
+        admin.one.path.set(path);
+        assert_eq!(admin.connect(0, 31, 0xffff, 0, SUBSYSTEM).0.status, Status::SUCCESS);
+        admin.enable();
+        let (_, controller) = admin.ask(&ask_for(identify::CONTROLLER, 0), Vec::new(), 4096);
+        assert_eq!((controller[76], controller[93] & 8, controller[343]), (0x0b, 8, 0x43), "CMIC, OAES, ANACAP");
+        assert!(controller[342] > 0, "ANATT");
+        assert_eq!((controller[344], controller[348]), (1, 1), "ANAGRPMAX, NANAGRPID");
+        let (_, namespace) = admin.ask(&ask_for(identify::NAMESPACE, 1), Vec::new(), 4096);
+        assert_eq!(namespace[92], 1, "ANAGRPID");
+        let (_, whole) = admin.ask(&page(0, 52), Vec::new(), 52);
+        let mut expected = vec![0; 52];
+        (expected[8], expected[16], expected[20], expected[32], expected[48]) = (1, 1, 1, state, 1);
+        assert_eq!(whole, expected);
+        let (_, groups) = admin.ask(&page(1, 48), Vec::new(), 48);
+        assert_eq!((groups[20], groups[32]), (0, state), "no namespaces, and the state all the same");
+    }
+}
+
+#[test]
 fn a_volume_that_grows_is_an_event() {
     let (mut admin, _) = Host::admin(&controllers());
     let wants = Command::Admin(Admin::SetFeatures { namespace: 0, feature: 0x0b, saves: false, value: 1 << 8 });
@@ -281,4 +308,24 @@ fn discovery() {
     assert!(page(200 * 1024, 1024).iter().all(|byte| *byte == 0));
     assert_eq!(host.set(CC, 0), Status::SUCCESS);
     assert_eq!(host.get(CSTS), 0, "it has nothing to wait for");
+}
+
+#[test]
+fn a_discovery_names_the_portals_of_all_nodes() {
+    let mut host = fresh(&controllers());
+    let mut one = One::new();
+    one.portals.add("nvme", Portal { node: NodeId(2), address: "[fd00::2]:4421".parse().unwrap() });
+    host.one = Rc::new(one);
+    assert_eq!(host.connect(0, 31, 0xffff, 0, DISCOVERY).0.status, Status::SUCCESS);
+    host.enable();
+    let mut page = |offset: u64, len: u64| host.ask(&ask_log(log::DISCOVERY, len, offset), Vec::new(), len as u32).1;
+    assert_eq!(page(0, 1024)[8], 200, "a hundred volumes at two portals");
+    let text = |entry: &[u8], at: usize| {
+        String::from_utf8(entry[at..].iter().copied().take_while(|byte| *byte != 0).collect()).unwrap()
+    };
+    let entry = page(6 * 1024, 1024);
+    assert_eq!(entry[..5], [3, 2, 2, 6, 2], "IPv6, port 2");
+    assert_eq!((text(&entry, 32), text(&entry, 512)), ("4421".to_owned(), "fd00::2".to_owned()));
+    assert_eq!((text(&entry, 256), text(&page(5 * 1024, 1024), 512)), (format!("{PREFIX}vol3"), "10.0.0.1".to_owned()));
+    assert!(page(201 * 1024, 1024).iter().all(|byte| *byte == 0));
 }

@@ -188,6 +188,12 @@ fn of_hosts<P: StreamProtocol + 'static>(
     Arc::new(move |bytes, here| client(Box::new(connected(bytes, here))))
 }
 
+/// Where hosts that ask for this node's volumes are sent: where the portal stands for all addresses of the machine, to
+/// the one that they have come to.
+fn reached(portal: SocketAddr, here: Option<SocketAddr>) -> Option<SocketAddr> {
+    if portal.ip().is_unspecified() { here.map(|here| SocketAddr::new(here.ip(), portal.port())) } else { Some(portal) }
+}
+
 /// What an initiator may be asked; `None`: the system gives no random numbers.
 fn draw() -> Option<Challenge> {
     let mut bytes = [0; CHALLENGE_BYTES + 1];
@@ -224,19 +230,15 @@ impl ClientListener {
         wanted(args).into_iter().map(listener).collect()
     }
 
-    fn iscsi(address: SocketAddr, asks: bool) -> Speak {
-        // One that stands for all addresses of the machine is none that an initiator could be sent to.
-        let portal = if address.ip().is_unspecified() { String::new() } else { address.to_string() };
-        of_hosts(asks, move |stream_bytes_max, _| azekura_iscsi::Connection::new(stream_bytes_max, &portal, draw()))
+    fn iscsi(portal: SocketAddr, asks: bool) -> Speak {
+        of_hosts(asks, move |stream_bytes_max, here| {
+            azekura_iscsi::Connection::new(stream_bytes_max, reached(portal, here), draw())
+        })
     }
 
-    /// Hosts that ask where volumes are, are sent to `portal`: where that stands for all addresses of the machine, to
-    /// the one that they have come to.
     fn nvme(portal: SocketAddr, controllers: Arc<Controllers>, asks: bool) -> Speak {
-        of_hosts(asks, move |stream_bytes_max, here: Option<SocketAddr>| {
-            let found = here.map(|here| SocketAddr::new(here.ip(), portal.port()));
-            let portal = if portal.ip().is_unspecified() { found } else { Some(portal) };
-            azekura_nvme::Connection::new(stream_bytes_max, portal, &controllers)
+        of_hosts(asks, move |stream_bytes_max, here| {
+            azekura_nvme::Connection::new(stream_bytes_max, reached(portal, here), &controllers)
         })
     }
 

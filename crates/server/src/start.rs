@@ -87,7 +87,8 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     let Opened { ready: mut devices, late } = opener.open_all(device_folders, device_size).await?;
     let (stop_initialising, hosts) = (Arc::new(AtomicBool::new(false)), doors.host_secrets(&client, node));
     let (believed, copy) = (memory.watch(), tokio::spawn(memory.keep_copy()));
-    let mut following = Following::new(&client, shards.clone(), memory, (keys.clone(), hosts), &stop_initialising);
+    let mut following =
+        Following::new(&client, node, shards.clone(), memory, (keys.clone(), hosts), &stop_initialising);
     for device in &devices {
         following.begin_with(device.shard, device.id, device.dir.path(), &device.parents);
     }

@@ -3,6 +3,8 @@
 use super::{Context, Frontend};
 use crate::attachment::{Attachment, VolumeUse};
 use crate::effect::Effect;
+use crate::portals::Portals;
+use std::sync::Arc;
 
 impl<K: Copy + Ord> Frontend<K> {
     /// A connection wants to open a volume.
@@ -53,6 +55,12 @@ impl<K: Copy + Ord> Frontend<K> {
         let certain = self.missing.known(cx.backend.revision());
         certain.into_iter().for_each(|conn| self.pump(conn, cx));
         self.look_if_asked();
+    }
+
+    /// From now on hosts are told of these portals.
+    pub fn set_portals(&mut self, portals: Arc<Portals>) {
+        self.portals = portals;
+        self.listings.clear();
     }
 
     /// The node's volumes may have changed.

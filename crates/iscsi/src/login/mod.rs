@@ -24,7 +24,8 @@ use chap::{Challenge, Chap, Failure, Said};
 use keys::Parameters;
 use text::{TEXT_MAX, parse, put};
 
-/// The portal group of all targets here (section 13.9).
+/// The portal group by which sessions and reservations have their names, whichever node they are with: a host that comes
+/// back under its ISID to another node is who it was. What initiators see is a group for each node (section 13.9).
 const PORTAL_GROUP: u16 = 1;
 /// The target's part of a session's name: sessions have one connection, so nobody adds one to them by it.
 const TSIH: u16 = 1;
@@ -79,6 +80,8 @@ pub struct LoggedIn {
     pub export: Option<Export>,
     /// As whom the initiator can register with the volume.
     pub registrant: Option<RegistrantName>,
+    /// The portal group that it is with.
+    pub portal_group: u16,
     /// The number of the next command.
     pub exp_cmd_sn: u32,
     /// The number of the next status.
@@ -237,8 +240,12 @@ impl Login {
         bhs.put(14, &TSIH.to_be_bytes());
         let (parameters, stat_sn) = (self.parameters.clone(), self.stat_sn);
         let registrant = self.initiator.as_deref().map(|initiator| registrant(initiator, self.isid, PORTAL_GROUP));
-        let exp_cmd_sn = request.cmd_sn;
-        Step::Done(bhs, answer, Box::new(LoggedIn { parameters, export, registrant, exp_cmd_sn, stat_sn }))
+        let (portal_group, exp_cmd_sn) = (exports.portals().group(), request.cmd_sn);
+        Step::Done(
+            bhs,
+            answer,
+            Box::new(LoggedIn { parameters, export, registrant, portal_group, exp_cmd_sn, stat_sn }),
+        )
     }
 
     fn purpose(&self) -> Result<Purpose, Refusal> {
@@ -292,7 +299,7 @@ impl Login {
         }
         self.authenticate(stage, request.transit, &said, &mut answer)?;
         if is_first && !self.is_discovery {
-            put(&mut answer, "TargetPortalGroupTag", &PORTAL_GROUP.to_string());
+            put(&mut answer, "TargetPortalGroupTag", &exports.portals().group().to_string());
         }
         if stage == OPERATIONAL && !std::mem::replace(&mut self.has_declared, true) {
             Parameters::declarations().iter().for_each(|(key, value)| put(&mut answer, key, value));

@@ -1,7 +1,7 @@
 //! INQUIRY and the vital product data (SPC-4 sections 6.6 and 7.8, SBC-3 section 6.5).
 
 use super::sense::Sense;
-use super::{Cdb, Disk, PHYSICAL_EXPONENT, Plan, TRANSFER_BLOCKS_MAX, UNMAP_BLOCKS_MAX, UNMAP_DESCRIPTORS_MAX};
+use super::{Cdb, Disk, PHYSICAL_EXPONENT, Plan, TRANSFER_BLOCKS_MAX, UNMAP_BLOCKS_MAX, UNMAP_DESCRIPTORS_MAX, access};
 use crate::names::target_name;
 
 const VENDOR: &[u8; 8] = b"AZEKURA ";
@@ -47,7 +47,7 @@ fn standard(is_there: bool) -> Vec<u8> {
     let mut bytes = vec![0; 96];
     // A logical unit that there is not: not to be connected, of unknown type.
     bytes[0] = if is_there { 0x00 } else { 0x7f };
-    (bytes[2], bytes[3], bytes[4], bytes[7]) = (0x06, 0x02, 96 - 5, CMDQUE);
+    (bytes[2], bytes[3], bytes[4], bytes[5], bytes[7]) = (0x06, 0x02, 96 - 5, access::IMPLICIT, CMDQUE);
     bytes[8..16].copy_from_slice(VENDOR);
     bytes[16..32].copy_from_slice(PRODUCT);
     bytes[32..36].copy_from_slice(REVISION);
@@ -78,15 +78,16 @@ fn identification(disk: &Disk) -> Vec<u8> {
     // NAA, locally assigned (section 7.8.6.6.4): 60 bits.
     put(BINARY, 3, &(0x3 << 60 | disk.id & (u64::MAX >> 4)).to_be_bytes());
     put(ASCII, 1, &[&VENDOR[..], serial_number(disk).as_bytes()].concat());
-    put(BINARY, PORT | 4, &[0, 0, 0, 1]);
-    put(BINARY, PORT | 5, &[0, 0, 0, 1]);
+    let number = u32::from(disk.port).to_be_bytes();
+    put(BINARY, PORT | 4, &number);
+    put(BINARY, PORT | 5, &number);
     if let Some(name) = target_name(&disk.name) {
         // SCSI name strings end with a zero and have a multiple of four bytes.
         let padded = |mut name: Vec<u8>| {
             name.resize(name.len() / 4 * 4 + 4, 0);
             name
         };
-        put(UTF8, PORT | 8, &padded(format!("{name},t,0x0001").into_bytes()));
+        put(UTF8, PORT | 8, &padded(format!("{name},t,{:#06x}", disk.port).into_bytes()));
         put(UTF8, 0x80 | 0x20 | 8, &padded(name.into_bytes()));
     }
     bytes

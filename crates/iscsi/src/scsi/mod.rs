@@ -1,5 +1,6 @@
 //! SCSI commands on one logical unit (SPC-4, SBC-3): what they ask of a volume, and their answers.
 
+pub mod access;
 pub mod blocks;
 pub mod capacity;
 pub mod inquiry;
@@ -10,7 +11,7 @@ pub mod reservations;
 pub mod sense;
 
 use crate::scsi::blocks::plan_blocks;
-use azekura_frontend::Export;
+use azekura_frontend::{Export, PathState};
 use sense::Sense;
 
 /// Bytes of a logical block.
@@ -41,18 +42,25 @@ pub struct Disk {
     pub is_read_only: bool,
     /// Hosts can reserve it.
     pub reserves: bool,
+    /// How good a path to it this is.
+    pub path: PathState,
+    /// The target port by which it is seen, from 1 on: each node is one, in a target port group of its own, and these
+    /// have the same numbers.
+    pub port: u16,
 }
 
 impl Disk {
-    /// The logical unit of a volume.
+    /// The logical unit of a volume, as it is seen by a port.
     #[must_use]
-    pub fn of(export: &Export) -> Disk {
+    pub fn of(export: &Export, port: u16) -> Disk {
         Disk {
             name: export.name.clone(),
             id: export.id.0,
             blocks: export.size / BLOCK,
             is_read_only: export.is_read_only(),
             reserves: false,
+            path: export.path,
+            port,
         }
     }
 }
@@ -195,6 +203,7 @@ pub fn plan(disk: &Disk, lun: [u8; 8], cdb: &[u8; 16]) -> Plan {
         },
         opcodes::MAINTENANCE_IN => match cdb.0[1] & 0x1f {
             opcodes::REPORT_SUPPORTED_OPCODES => opcodes::report(disk, cdb),
+            opcodes::REPORT_TARGET_PORT_GROUPS => access::report(disk, cdb),
             _ => Plan::Check(Sense::FIELD),
         },
         _ => plan_blocks(disk, cdb),

@@ -45,6 +45,7 @@ opcodes! {
     WRITE_12 = 0xaa, "SBC-3 section 5.37.";
     WRITE_VERIFY_12 = 0xae, "SBC-3 section 5.41.";
     VERIFY_12 = 0xaf, "SBC-3 section 5.30.";
+    REPORT_TARGET_PORT_GROUPS = 0x0a, "A service action of MAINTENANCE IN: SPC-4 section 6.37.";
     REPORT_SUPPORTED_OPCODES = 0x0c, "A service action of MAINTENANCE IN.";
     READ_CAPACITY_16 = 0x10, "A service action of SERVICE ACTION IN(16).";
     GET_LBA_STATUS = 0x12, "A service action of SERVICE ACTION IN(16).";
@@ -55,7 +56,7 @@ opcodes! {
 struct Command(u8, Option<u8>, &'static [u8]);
 
 #[rustfmt::skip]
-const COMMANDS: [Command; 46] = [
+const COMMANDS: [Command; 47] = [
     Command(TEST_UNIT_READY, None, &[0, 0, 0, 0, 0]),
     Command(REQUEST_SENSE, None, &[1, 0, 0, 0xff, 0]),
     Command(READ_6, None, &[0x1f, 0xff, 0xff, 0xff, 0]),
@@ -97,6 +98,7 @@ const COMMANDS: [Command; 46] = [
     Command(SERVICE_ACTION_IN_16, Some(READ_CAPACITY_16), &[0x1f, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0]),
     Command(SERVICE_ACTION_IN_16, Some(GET_LBA_STATUS), &[0x1f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]),
     Command(REPORT_LUNS, None, &[0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0]),
+    Command(MAINTENANCE_IN, Some(REPORT_TARGET_PORT_GROUPS), &[0xff, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0]),
     Command(MAINTENANCE_IN, Some(REPORT_SUPPORTED_OPCODES), &[0x1f, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]),
     Command(READ_12, None, &[0xfa, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]),
     Command(WRITE_12, None, &[0xfa, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]),

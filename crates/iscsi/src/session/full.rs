@@ -18,6 +18,7 @@ use azekura_base::{Outbox, Slab};
 use azekura_frontend::Exports;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 
 /// What a client can do that ends its session.
 pub(crate) type Violation = &'static str;
@@ -37,7 +38,7 @@ pub(crate) struct Full {
     pub(super) functions: Functions,
     pub(super) reserving: Reserving,
     pub(super) text: Text,
-    portal: String,
+    portal: Option<SocketAddr>,
     /// The initiator has said goodbye, or is sent away: it is not listened to any more.
     pub(super) is_leaving: bool,
     /// And has been told so.
@@ -45,7 +46,7 @@ pub(crate) struct Full {
 }
 
 impl Full {
-    pub fn new(login: LoggedIn, portal: &str) -> Full {
+    pub fn new(login: LoggedIn, portal: Option<SocketAddr>) -> Full {
         let mut full = Full {
             answers: Answers {
                 parameters: login.parameters,
@@ -54,7 +55,7 @@ impl Full {
                 max_cmd_sn: login.exp_cmd_sn,
                 unmetered: 0,
             },
-            disk: login.export.as_ref().map(Disk::of),
+            disk: login.export.as_ref().map(|export| Disk::of(export, login.portal_group)),
             attentions: VecDeque::new(),
             parked: BTreeMap::new(),
             tasks: Slab::default(),
@@ -63,7 +64,7 @@ impl Full {
             functions: Functions::default(),
             reserving: Reserving::new(login.registrant),
             text: Text::default(),
-            portal: portal.to_owned(),
+            portal,
             is_leaving: false,
             has_left: false,
         };
@@ -176,6 +177,6 @@ impl Full {
 
     fn text(&mut self, pdu: &Pdu, outbox: &mut Outbox, exports: &dyn Exports) {
         let disk = self.disk.as_ref().map(|disk| disk.name.as_str());
-        self.text.request(pdu, &mut self.answers, outbox, exports, (disk, &self.portal));
+        self.text.request(pdu, &mut self.answers, outbox, exports, (disk, self.portal));
     }
 }

@@ -9,8 +9,9 @@ use crate::pdu::reader::Pdu;
 use crate::pdu::target::{RejectReason, TEXT_RESPONSE};
 use crate::pdu::{Bhs, NO_TAG};
 use azekura_base::Outbox;
-use azekura_frontend::{Exports, Listing};
+use azekura_frontend::{Exports, Listing, Portal};
 use bytes::Bytes;
+use std::net::SocketAddr;
 
 /// The tag of a text that goes on: one goes on at a time.
 const GOES_ON: u32 = 1;
@@ -20,6 +21,30 @@ const GOES_ON: u32 = 1;
 pub(crate) struct Text {
     come: Vec<u8>,
     to_go: Bytes,
+    /// Targets that follow that.
+    listed: Targets,
+}
+
+/// Targets that are still to be listed, each with its addresses. The names may be very many: they are kept once for all
+/// connections, and what is said of them is made when it goes.
+#[derive(Debug, Default)]
+struct Targets {
+    /// Each with a zero byte behind it.
+    names: Bytes,
+    /// Values of TargetAddress.
+    addresses: Vec<String>,
+}
+
+impl Targets {
+    /// What is said of the next one (appendix C).
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let end = self.names.iter().position(|byte| *byte == 0)?;
+        let name = self.names.split_to(end + 1);
+        let mut text = Vec::new();
+        put(&mut text, "TargetName", std::str::from_utf8(&name[..end]).ok()?);
+        self.addresses.iter().for_each(|address| put(&mut text, "TargetAddress", address));
+        Some(text)
+    }
 }
 
 impl Text {
@@ -30,14 +55,14 @@ impl Text {
         answers: &mut Answers,
         outbox: &mut Outbox,
         exports: &dyn Exports,
-        here: (Option<&str>, &str),
+        here: (Option<&str>, Option<SocketAddr>),
     ) {
         let goes_on = pdu.bhs.0[1] & 0x40 != 0;
         let is_next = pdu.bhs.u32(20) == GOES_ON;
-        if is_next && !self.to_go.is_empty() && pdu.data.is_empty() {
+        if is_next && !self.is_all() && pdu.data.is_empty() {
             return self.answer(pdu, answers, outbox);
         }
-        self.to_go.clear();
+        (self.to_go, self.listed) = (Bytes::new(), Targets::default());
         if !is_next {
             self.come.clear();
         }
@@ -58,7 +83,7 @@ impl Text {
         if let [one @ (_, value)] = pairs[..]
             && asks_for_targets(&one)
         {
-            self.to_go = targets(value, exports, here);
+            self.listed = targets(value, exports, here);
             return self.answer(pdu, answers, outbox);
         }
         if pairs.iter().any(asks_for_targets) {
@@ -80,11 +105,25 @@ impl Text {
         self.answer(pdu, answers, outbox);
     }
 
+    /// Nothing is left to be sent.
+    fn is_all(&self) -> bool {
+        self.to_go.is_empty() && self.listed.names.is_empty()
+    }
+
     /// Sends as much of the answer as fits into one PDU.
     fn answer(&mut self, pdu: &Pdu, answers: &mut Answers, outbox: &mut Outbox) {
         let most = answers.parameters.send_segment_max as usize;
+        if self.to_go.len() < most {
+            let mut text = self.to_go.to_vec();
+            while text.len() < most
+                && let Some(next) = self.listed.next()
+            {
+                text.extend(next);
+            }
+            self.to_go = text.into();
+        }
         let data = self.to_go.split_to(self.to_go.len().min(most));
-        let is_all = self.to_go.is_empty();
+        let is_all = self.is_all();
         respond(pdu, answers, outbox, data, (is_all, !is_all));
     }
 }
@@ -99,12 +138,11 @@ fn respond(pdu: &Pdu, answers: &mut Answers, outbox: &mut Outbox, data: Bytes, (
 }
 
 /// The targets that are meant by the value of SendTargets: all in a discovery session, else one.
-fn targets(value: &str, exports: &dyn Exports, (volume, portal): (Option<&str>, &str)) -> Bytes {
-    let one = |name: &str| list(&mut [name].into_iter(), portal).unwrap_or_default();
-    match (value, volume) {
+fn targets(value: &str, exports: &dyn Exports, (volume, portal): (Option<&str>, Option<SocketAddr>)) -> Targets {
+    let one = |name: &str| list(&mut [name].into_iter()).unwrap_or_default();
+    let names = match (value, volume) {
         ("All", None) => {
-            let make =
-                |exports: &mut dyn Iterator<Item = (&str, &str)>| list(&mut exports.map(|(name, _)| name), portal);
+            let make = |exports: &mut dyn Iterator<Item = (&str, &str)>| list(&mut exports.map(|(name, _)| name));
             exports.listing("iscsi", &make).unwrap_or_default()
         }
         ("", Some(volume)) => one(volume),
@@ -112,20 +150,21 @@ fn targets(value: &str, exports: &dyn Exports, (volume, portal): (Option<&str>, 
             let name = volume_name(target).filter(|name| exports.find(name).is_some());
             name.map(|name| one(&name)).unwrap_or_default()
         }
-    }
+    };
+    let address = |portal: Portal| format!("{},{}", portal.address, Portal::group(portal.node));
+    let portals = portal.map(|own| exports.portals().all("iscsi", own).map(address));
+    Targets { names, addresses: portals.into_iter().flatten().collect() }
 }
 
-/// Names and addresses (appendix C). Without a portal's address the target is where it was asked for.
-fn list(names: &mut dyn Iterator<Item = &str>, portal: &str) -> Listing {
-    let mut text = Vec::new();
+/// Names of targets, each with a zero byte behind it.
+fn list(names: &mut dyn Iterator<Item = &str>) -> Listing {
+    let mut bytes = Vec::new();
     for target in names.filter_map(target_name) {
-        put(&mut text, "TargetName", &target);
-        if !portal.is_empty() {
-            put(&mut text, "TargetAddress", &format!("{portal},1"));
-        }
-        if text.len() > LISTING_MAX {
+        bytes.extend_from_slice(target.as_bytes());
+        bytes.push(0);
+        if bytes.len() > LISTING_MAX {
             return None;
         }
     }
-    Some(text.into())
+    Some(bytes.into())
 }

@@ -28,6 +28,7 @@ use azekura_frontend::{Event, Exports, Protocol, ReservationAnswer, StreamProtoc
 use azekura_gateway::Outcome;
 use full::Full;
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 
 #[derive(Debug)]
 enum Phase {
@@ -57,18 +58,17 @@ pub struct Connection {
     outbox: Outbox,
     reader: Reader,
     phase: Phase,
-    portal: String,
+    portal: Option<SocketAddr>,
     starved: bool,
     /// Sweeps that came before there was anything to sweep.
     swept: VecDeque<u64>,
 }
 
 impl Connection {
-    /// An initiator that has just connected to the portal `portal` (`host:port`; empty where that has many addresses),
-    /// with a receive buffer of at most so many bytes. Who has to prove something is asked this `challenge`, which was
+    /// An initiator that has just connected to the portal `portal`, which discoveries name with those of other nodes, with a receive buffer of at most so many bytes. Who has to prove something is asked this `challenge`, which was
     /// drawn for this connection alone; without one nobody is let in who has to.
     #[must_use]
-    pub fn new(stream_bytes_max: usize, portal: &str, challenge: Option<Challenge>) -> Connection {
+    pub fn new(stream_bytes_max: usize, portal: Option<SocketAddr>, challenge: Option<Challenge>) -> Connection {
         let mut inbox = Inbox::new();
         inbox.limit_stream(stream_bytes_max);
         Connection {
@@ -76,7 +76,7 @@ impl Connection {
             outbox: Outbox::new(),
             reader: Reader::default(),
             phase: Phase::Login(Box::new(Login::new(challenge))),
-            portal: portal.to_owned(),
+            portal,
             starved: true,
             swept: VecDeque::new(),
         }
@@ -132,7 +132,7 @@ impl Connection {
                 send(&mut self.outbox, bhs, text);
                 self.reader.digests = login.parameters.digests;
                 let opened = login.export.as_ref().map(|export| Event::Opened { name: export.name.clone() });
-                self.phase = Phase::Full(Box::new(Full::new(*login, &self.portal)));
+                self.phase = Phase::Full(Box::new(Full::new(*login, self.portal)));
                 return opened;
             }
         }

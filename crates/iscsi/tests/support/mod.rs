@@ -1,10 +1,10 @@
 //! An initiator of a few lines, and a volume in memory behind the connection.
 #![allow(dead_code, clippy::unwrap_used)]
 
-use azekura_base::{HostName, Inbox, VolumeId};
+use azekura_base::{HostName, Inbox, NodeId, VolumeId};
 use azekura_frontend::{
-    Admittance, Event, Export, Exports, Listing, MakeListing, Named, Opening, Protocol, Request, ReservationRequest,
-    Reservations, StreamProtocol, Tag,
+    Admittance, Event, Export, Exports, Listing, MakeListing, Named, Opening, PathState, Portals, Protocol, Request,
+    ReservationRequest, Reservations, StreamProtocol, Tag,
 };
 use azekura_gateway::{Outcome, Piece};
 use azekura_iscsi::login::text::put;
@@ -74,12 +74,16 @@ impl Exports for Gate {
     }
 }
 
-/// As [`One`], with these reservations.
-struct Reserved(Option<Arc<Reservations>>);
+/// As [`One`], with these reservations, at one of these portals.
+struct Reserved(Option<Arc<Reservations>>, Portals, PathState);
 
 impl Exports for Reserved {
     fn find(&self, name: &str) -> Option<Export> {
-        One.find(name)
+        One.find(name).map(|export| Export { path: self.2, ..export })
+    }
+
+    fn portals(&self) -> &Portals {
+        &self.1
     }
 
     fn reservations(&self, export: VolumeId) -> Option<Arc<Reservations>> {
@@ -130,6 +134,9 @@ pub struct Peer {
     /// The volume's reservations, if it can be reserved, and what was asked of them.
     pub reservations: Option<Arc<Reservations>>,
     pub asked: VecDeque<(Tag, ReservationRequest)>,
+    /// Where it is seen, and how good a path that is.
+    pub portals: Portals,
+    pub path: PathState,
     /// Memory is given.
     pub has_room: bool,
     /// Memory that was given and has not come to be a request.
@@ -145,7 +152,7 @@ pub struct Peer {
 impl Peer {
     pub fn new() -> Peer {
         Peer {
-            conn: Connection::new(256 << 10, "10.0.0.1:3260", Some(CHALLENGE)),
+            conn: Connection::new(256 << 10, Some(([10, 0, 0, 1], 3260).into()), Some(CHALLENGE)),
             volume: vec![0; VOLUME_BYTES],
             hold: false,
             held: VecDeque::new(),
@@ -155,6 +162,8 @@ impl Peer {
             has_others: false,
             reservations: None,
             asked: VecDeque::new(),
+            portals: Portals::of(NodeId(1)),
+            path: PathState::Optimized,
             has_room: true,
             rooms: Vec::new(),
             reader: Reader::default(),
@@ -193,7 +202,7 @@ impl Peer {
 
     /// Polls until nothing goes on, as the volume is now.
     pub fn go_on(&mut self) {
-        self.run(&Reserved(self.reservations.clone()));
+        self.run(&Reserved(self.reservations.clone(), self.portals.clone(), self.path));
     }
 
     pub fn send(&mut self, bhs: Bhs, data: &[u8]) {

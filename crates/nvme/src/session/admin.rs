@@ -17,12 +17,21 @@ use crate::{
     identify, log,
 };
 use azekura_base::Outbox;
-use azekura_frontend::{Event, Exports};
+use azekura_frontend::{Event, Exports, PathState};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 /// OAES and Asynchronous Event Configuration: attributes of namespaces change.
 const NAMESPACE_EVENTS: u32 = 1 << 8;
+/// The same: states of access change. Whoever reports these has that (Base section 8.1.1), and here it never happens: a
+/// path that becomes a better or a worse one ends, and its host comes again.
+const ACCESS_EVENTS: u32 = 1 << 11;
+/// The group of access of each namespace: each subsystem has one.
+const ACCESS_GROUP: u32 = 1;
+/// ANATT: seconds that a change of access takes at the most.
+const ACCESS_SECONDS: u8 = 30;
+/// ANACAP: optimized and non-optimized are reported, and a namespace's group does not change.
+const ACCESS_STATES: u8 = 1 | 1 << 1 | 1 << 6;
 /// FR of every controller.
 const FIRMWARE: &str = "1";
 
@@ -165,10 +174,10 @@ impl Admin {
                 let data = self.identify(&admin)?;
                 self.answer(entry, data, outbox)
             }
-            Command::GetLogPage { page, offset, len, retains_event, .. } => {
+            Command::GetLogPage { page, specific, offset, len, retains_event, .. } => {
                 // NUMD is how much of the descriptor is used.
                 let len = usize::try_from(len).ok().filter(|len| *len <= LOG_MAX).ok_or(Status::INVALID_FIELD)?;
-                let data = self.log(page, offset, len, exports)?;
+                let data = self.log((page, specific), offset, len, exports)?;
                 self.answer(entry, data, outbox)?;
                 if page == log::CHANGED_NAMESPACES && !retains_event {
                     self.has_changed = false;
@@ -313,17 +322,17 @@ impl Admin {
             firmware: FIRMWARE.to_owned(),
             subsystem: shared.subsystem.clone(),
             id: shared.id,
-            // Several ports, several controllers.
-            multipath: if is_io { 3 } else { 0 },
+            // Several ports, several controllers, ANA.
+            multipath: if is_io { 1 | 1 << 1 | 1 << 3 } else { 0 },
             transfer_power: TRANSFER_POWER,
             shutdown_seconds: TIMEOUT_STEPS / 2,
-            events: if is_io { NAMESPACE_EVENTS } else { 0 },
+            events: if is_io { NAMESPACE_EVENTS | ACCESS_EVENTS } else { 0 },
             attributes: LONG_HOST_ID | KeepAlive::ATTRIBUTE,
             event_requests: (EVENTS_MAX - 1) as u8,
             keep_alive_steps: STEPS,
-            access_seconds: 0,
-            access_states: 0,
-            access_groups: 0,
+            access_seconds: if is_io { ACCESS_SECONDS } else { 0 },
+            access_states: if is_io { ACCESS_STATES } else { 0 },
+            access_groups: if is_io { ACCESS_GROUP } else { 0 },
             commands_max: if is_io { QUEUE_ENTRIES } else { ADMIN_ENTRIES },
             namespaces: u32::from(is_io),
             optional_commands: if is_io { COMMANDS } else { 0 },
@@ -334,16 +343,32 @@ impl Admin {
         }
     }
 
-    fn log(&self, page: u8, offset: u64, len: usize, exports: &dyn Exports) -> Result<Vec<u8>, Status> {
+    fn log(
+        &self,
+        (page, specific): (u8, u8),
+        offset: u64,
+        len: usize,
+        exports: &dyn Exports,
+    ) -> Result<Vec<u8>, Status> {
         const ADMIN: [u8; 7] = [0x02, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x18];
         const IO: [u8; 6] = [0x00, 0x01, 0x02, 0x08, 0x09, 0x0c];
         const WRITES: [u8; 3] = [0x01, 0x08, 0x09];
-        const PAGES: [u8; 6] =
-            [log::SUPPORTED, log::ERRORS, log::SMART, log::FIRMWARE, log::CHANGED_NAMESPACES, log::EFFECTS];
+        const PAGES: [u8; 7] = [
+            log::SUPPORTED,
+            log::ERRORS,
+            log::SMART,
+            log::FIRMWARE,
+            log::CHANGED_NAMESPACES,
+            log::EFFECTS,
+            log::ACCESS,
+        ];
+        /// LSP of the page of access: RGO.
+        const GROUPS_ONLY: u8 = 1;
         if !offset.is_multiple_of(4) {
             return Err(Status::INVALID_FIELD);
         }
         let whole = match (page, self.disk.is_some()) {
+            (log::ACCESS, true) => log::access(ACCESS_GROUP, 1, self.access_state(), specific & GROUPS_ONLY != 0),
             (log::DISCOVERY, false) => return Ok(discovery::page(exports, self.portal, offset, len)),
             (log::SUPPORTED, true) => log::supported(&PAGES),
             (log::SUPPORTED, false) => log::supported(&[log::SUPPORTED, log::ERRORS, log::DISCOVERY]),
@@ -356,6 +381,15 @@ impl Admin {
         };
         let offset = usize::try_from(offset).ok().filter(|offset| *offset <= whole.len());
         Ok(log::part(&whole, offset.ok_or(Status::INVALID_FIELD)?, len))
+    }
+}
+
+impl Admin {
+    fn access_state(&self) -> u8 {
+        match self.disk.as_ref().map(|disk| disk.path) {
+            Some(PathState::NonOptimized) => log::NON_OPTIMIZED,
+            _ => log::OPTIMIZED,
+        }
     }
 }
 
@@ -374,7 +408,7 @@ fn namespace_of(disk: &Disk) -> identify::Namespace {
         deallocated: ZEROS,
         compare_and_write: 0,
         preferred_blocks: 8,
-        access_group: 0,
+        access_group: ACCESS_GROUP,
         is_read_only: disk.is_read_only,
         nguid: disk.identity.nguid(),
     }

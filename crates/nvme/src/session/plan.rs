@@ -5,7 +5,7 @@ use crate::command::{Command, Entry, Fuse, Queue, Sgl};
 use crate::completion::Status;
 use crate::names::Identity;
 use crate::{BLOCK, TRANSFER_MAX};
-use azekura_frontend::Export;
+use azekura_frontend::{Export, PathState};
 
 /// A volume as a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct Disk {
     pub blocks: u64,
     /// Nobody can write.
     pub is_read_only: bool,
+    /// How good a path to it this is.
+    pub path: PathState,
 }
 
 /// Bytes of a volume.
@@ -62,6 +64,7 @@ impl Disk {
             identity: Identity { cluster, volume: export.id.0 },
             blocks: export.size / BLOCK,
             is_read_only: export.is_read_only(),
+            path: export.path,
         }
     }
 

@@ -1,9 +1,10 @@
 //! A host of a few lines, and a volume in memory behind its connections.
 
 use super::bytes_of;
-use azekura_base::{HostName, Inbox, Outbox, VolumeId};
+use azekura_base::{HostName, Inbox, NodeId, Outbox, VolumeId};
 use azekura_frontend::{
-    Admittance, Event, Export, Exports, Listing, MakeListing, Named, Opening, Protocol, Request, StreamProtocol, Tag,
+    Admittance, Event, Export, Exports, Listing, MakeListing, Named, Opening, PathState, Portals, Protocol, Request,
+    StreamProtocol, Tag,
 };
 use azekura_gateway::{Outcome, Piece};
 use azekura_nvme::command::admin::Admin;
@@ -34,13 +35,17 @@ pub struct One {
     /// Connections are let in beside others.
     pub has_nexus: Cell<bool>,
     pub is_read_only: Cell<bool>,
+    /// How good a path to it this is, and where there are others.
+    pub path: Cell<PathState>,
+    pub portals: Portals,
     /// What is said of whoever comes.
     pub admittance: RefCell<Admittance>,
 }
 
 impl Exports for One {
     fn find(&self, name: &str) -> Option<Export> {
-        let mut export = Export::new("vol1", VolumeId(7), self.size.get());
+        let export = Export::new("vol1", VolumeId(7), self.size.get());
+        let mut export = Export { path: self.path.get(), ..export };
         if self.is_read_only.get() {
             export.verbs = azekura_frontend::Verbs::READ_ONLY;
         }
@@ -60,6 +65,10 @@ impl Exports for One {
         self.has_nexus.get()
     }
 
+    fn portals(&self) -> &Portals {
+        &self.portals
+    }
+
     fn listing(&self, _: &'static str, make: &MakeListing<'_>) -> Listing {
         let names: Vec<String> = (1..=100).map(|number| format!("vol{number}")).collect();
         make(&mut names.iter().map(|name| (name.as_str(), "")))
@@ -73,6 +82,8 @@ impl One {
             opening: RefCell::new(None),
             has_nexus: Cell::new(true),
             is_read_only: Cell::new(false),
+            path: Cell::new(PathState::Optimized),
+            portals: Portals::of(NodeId(1)),
             admittance: RefCell::new(Admittance::Granted(None)),
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::bridge::admission::admission;
 use crate::bridge::holdings::Parents;
+use crate::bridge::portals::portals;
 use crate::bridge::reservations::ReservationViews;
 use crate::disk::device::DeviceDir;
 use crate::disk::initialise;
@@ -9,9 +10,9 @@ use crate::disk::layers_file::Note;
 use crate::disk::seen::Memory;
 use crate::driver::commands::{Command, ReadyDevice};
 use crate::driver::messages::Handles;
-use azekura_base::{DeviceId, LayerId, Shard};
+use azekura_base::{DeviceId, LayerId, NodeId, Shard};
 use azekura_control::{DataKeys, KEYS_RETRY, OpenedSecrets};
-use azekura_frontend::Admission;
+use azekura_frontend::{Admission, Portals};
 use azekura_meta::MetaClient;
 use azekura_meta::time::unix_seconds;
 use azekura_model::{MetaError, Model};
@@ -48,6 +49,9 @@ pub(crate) struct Following {
     /// What the data plane was told that clients may, and when that changes by itself, in seconds since 1970.
     admission: Option<Arc<Admission>>,
     admission_until: Option<u64>,
+    /// Where hosts come to volumes, as the data plane was told.
+    portals: Arc<Portals>,
+    here: NodeId,
     stop_initialising: Arc<AtomicBool>,
 }
 
@@ -55,6 +59,7 @@ impl Following {
     /// Follows for a data plane that has no devices yet.
     pub(crate) fn new(
         client: &MetaClient,
+        here: NodeId,
         shards: Handles,
         memory: Memory,
         (keys, secrets): (DataKeys, watch::Receiver<Arc<OpenedSecrets>>),
@@ -75,6 +80,8 @@ impl Following {
             secrets,
             admission: None,
             admission_until: None,
+            portals: Arc::new(Portals::of(here)),
+            here,
             stop_initialising: Arc::clone(stop_initialising),
         }
     }
@@ -158,10 +165,20 @@ impl Following {
         }
     }
 
+    /// Tells the data plane where hosts come to volumes, where that has changed.
+    fn show_portals(&mut self, model: &Model) {
+        let portals = portals(model, self.here);
+        if *self.portals != portals {
+            self.portals = Arc::new(portals);
+            self.shards.all().for_each(|shard| shard.send(Command::Portals(Arc::clone(&self.portals))));
+        }
+    }
+
     async fn pass_on(&mut self, model: &Arc<Model>) -> Result<(), MetaError> {
         self.memory.follow(&self.client, model).await?;
         // Before the volumes are known that it is about.
         self.admit(model);
+        self.show_portals(model);
         // No volume is known before it is known whether its key is there.
         if let Some(keys) = self.keys.follow(model).await {
             self.shards.all().for_each(|shard| shard.send(Command::Keys(Arc::clone(&keys))));

@@ -7,6 +7,7 @@ mod found;
 pub(crate) mod holdings;
 pub(crate) mod layer_questions;
 mod nexuses;
+mod portals;
 pub(crate) mod reports;
 pub(crate) mod reservations;
 pub(crate) mod scrubs;

@@ -4,8 +4,8 @@ use crate::driver::clock::Clock;
 use crate::driver::commands::Command;
 use crate::driver::messages::Handles;
 use crate::driver::sharing::SharedSide;
-use azekura_base::{IoStatus, Shard, Slab};
-use azekura_frontend::{Budgets, ClientLimits, Frontend};
+use azekura_base::{IoStatus, NodeId, Shard, Slab};
+use azekura_frontend::{Budgets, ClientLimits, Frontend, Portals};
 use azekura_gateway::{Outcome, Unsettled};
 use azekura_meta::MetaClient;
 use azekura_reactor::ConnId;
@@ -92,8 +92,9 @@ pub(super) struct ClientSide {
 }
 
 impl ClientSide {
-    pub(super) fn new(share: Share) -> ClientSide {
+    pub(super) fn new(here: NodeId, share: Share) -> ClientSide {
         let mut frontend = Frontend::new(share.limits);
+        frontend.set_portals(Arc::new(Portals::of(here)));
         frontend.share(share.unsettled, share.budgets);
         ClientSide {
             frontend,

@@ -8,7 +8,7 @@ use azekura_base::{
     CompareLayers, DeviceId, Differences, Generation, IoStatus, LayerId, MeasureLayer, Measured, NodeId, NotTold, PgId,
     Shard, VolumeId,
 };
-use azekura_frontend::{Admission, Attachment, ReservationAnswer, Reservations, Throttled, VolumeUse, Word};
+use azekura_frontend::{Admission, Attachment, Portals, ReservationAnswer, Reservations, Throttled, VolumeUse, Word};
 use azekura_gateway::{Keyring, VolumeView};
 use azekura_map_db::CheckpointDb;
 use azekura_node::{Attachments, ClusterView, Node};
@@ -30,6 +30,8 @@ pub enum Command {
     Keys(Arc<Keyring>),
     /// What clients may of whom a key is asked.
     Admit(Arc<Admission>),
+    /// Where hosts come to volumes.
+    Portals(Arc<Portals>),
     /// A group's proposed configuration was accepted, in this revision, or was not.
     ProposalDone(PgId, DeviceId, u64, Option<u64>),
     /// Take in a device.

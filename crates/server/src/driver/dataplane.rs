@@ -162,7 +162,7 @@ impl DataPlane {
             reactor,
             node,
             shards,
-            clients: ClientSide::new(clients),
+            clients: ClientSide::new(identity.endpoint.node, clients),
             peers: PeerSide::new(credentials),
             local: LocalSide::default(),
             devices: BTreeMap::new(),
@@ -330,6 +330,7 @@ impl DataPlane {
                 self.front(Frontend::known);
             }
             Command::Keys(keys) => self.node.set_keys(keys),
+            Command::Portals(portals) => self.clients.frontend.set_portals(portals),
             Command::Admit(admission) => self.front(|frontend, context| frontend.admit_by(admission, context)),
             Command::ProposalDone(pg, device, version, accepted) => {
                 self.node.proposal_done(pg, device, version, accepted);

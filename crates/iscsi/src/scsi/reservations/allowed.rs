@@ -39,7 +39,7 @@ mod tests {
     /// The columns of the standards' tables for somebody who is not registered: write exclusive kinds, exclusive access
     /// kinds. All commands that there are, with bytes 1 and 4.
     #[rustfmt::skip]
-    const TABLE: [(u8, u8, u8, bool, bool); 39] = [
+    const TABLE: [(u8, u8, u8, bool, bool); 40] = [
         (0x00, 0, 0, true, true), (0x03, 0, 0, true, true), (0x08, 0, 0, true, false), (0x0a, 0, 0, false, false),
         (0x12, 0, 0, true, true), (0x15, 0, 0, false, false), (0x1a, 0, 0, true, false),
         (0x1b, 0, 1, true, true), (0x1b, 0, 0, false, false), (0x1b, 0, 0x11, false, false),
@@ -50,7 +50,7 @@ mod tests {
         (0x88, 0, 0, true, false), (0x8a, 0, 0, false, false), (0x8e, 0, 0, false, false), (0x8f, 0, 0, true, false),
         (0x90, 0, 0, true, false), (0x91, 0, 0, false, false), (0x93, 0, 0, false, false),
         (0x9e, 0x10, 0, true, true), (0x9e, 0x12, 0, true, false), (0xa0, 0, 0, true, true),
-        (0xa3, 0x0c, 0, true, false), (0xa8, 0, 0, true, false), (0xaa, 0, 0, false, false),
+        (0xa3, 0x0a, 0, true, true), (0xa3, 0x0c, 0, true, false), (0xa8, 0, 0, true, false), (0xaa, 0, 0, false, false),
         (0xae, 0, 0, false, false), (0xaf, 0, 0, true, false), (0x89, 0, 0, true, true),
     ];
 

@@ -6,8 +6,9 @@ use azekura_model::ReservationCommand;
 
 /// Bytes of the basic list, and of what REGISTER AND MOVE has before its TransportID.
 pub const BASIC_BYTES: u32 = 24;
-/// The relative target port that each target has (VPD page 83h): it is its portal group, too.
-const TARGET_PORT: u16 = 1;
+/// The portal group that registrants are named by: each node has a port of its own, and what is registered is with the
+/// volume, whichever of them the host comes by.
+const PORTAL_GROUP: u16 = 1;
 
 /// The command that an action and its list, all of it, come to.
 ///
@@ -50,10 +51,11 @@ fn register_and_move(key: u64, new: u64, basic: &[u8; 24], rest: &[u8]) -> Resul
     if len as usize != rest.len() {
         return Err(Sense::LIST_LENGTH);
     }
-    if port != TARGET_PORT {
+    // Relative target ports begin at 1 (SPC-4 section 4.3.3).
+    if port == 0 {
         return Err(Sense::PARAMETER);
     }
-    let to = transport::parse(rest, TARGET_PORT)?;
+    let to = transport::parse(rest, PORTAL_GROUP)?;
     Ok(ReservationCommand::RegisterAndMove { key, new, to, unregister })
 }
 
@@ -110,7 +112,8 @@ mod tests {
         let expected = |unregister| ReservationCommand::RegisterAndMove { key: 7, new: 9, to: to.clone(), unregister };
         assert_eq!(parse(&moves(0, 1, id.len(), &id)), Ok(expected(false)));
         assert_eq!(parse(&moves(2, 1, id.len(), &id)), Ok(expected(true)));
-        assert_eq!(parse(&moves(0, 2, id.len(), &id)), Err(Sense::PARAMETER), "there is no such port");
+        assert_eq!(parse(&moves(0, 2, id.len(), &id)), Ok(expected(false)), "any node's");
+        assert_eq!(parse(&moves(0, 0, id.len(), &id)), Err(Sense::PARAMETER), "there is no such port");
         assert_eq!(parse(&moves(0, 1, id.len() + 4, &id)), Err(Sense::LIST_LENGTH));
         assert_eq!(parse(&moves(0, 1, 0, &[])), Err(Sense::PARAMETER));
     }
