@@ -8,8 +8,8 @@ usage: ./dev guest [-- PYTEST-ARGUMENTS...]
 Debian's own kernel for clouds, busybox, nvme-cli and nbd-client in a virtual machine of QEMU, as an NVMe/TCP host of a node
 on this machine: discovery, file systems with checksums, digests, discards, growing volumes, restarts (tests/guest_nvme.py);
 with volumes as its disks, by vhost-user (tests/guest_vhost.py); azekura attach with NVMe/TCP and NBD
-(tests/guest_attach.py); a volume by several nodes at a time (tests/guest_paths.py). The kernel is unpacked below
-target/guest and not installed. KVM is not needed.
+(tests/guest_attach.py); a volume by several nodes at a time, by NVMe/TCP (tests/guest_paths.py) and by iSCSI with
+dm-multipath (tests/guest_iscsi.py). The kernel is unpacked below target/guest and not installed. KVM is not needed.
 TEXT
 }
 
@@ -37,5 +37,5 @@ command_guest() {
     build_binary
     cd "$ROOT" || die "cannot enter $ROOT"
     AZEKURA_GUEST_KERNEL=$GUEST_KERNEL AZEKURA_BIN=$AZEKURA PYTHONDONTWRITEBYTECODE=1 \
-        exec "$PYTHON" -m pytest tests/guest_nvme.py tests/guest_vhost.py tests/guest_attach.py tests/guest_paths.py "$@"
+        exec "$PYTHON" -m pytest tests/guest_*.py "$@"
 }

@@ -11,7 +11,7 @@ TEST_TOOLS=(nbdkit:nbdkit qemu-storage-daemon:qemu-system-common iscsi-test-cu:l
 BENCH_TOOLS=(fio:fio qemu-nbd:qemu-utils python3:python3)
 TORMENT_TOOLS=(nbdkit:nbdkit ip:iproute2 nft:nftables nsenter:util-linux unshare:util-linux mkfs.ext4:e2fsprogs)
 GUEST_TOOLS=(qemu-system-x86_64:qemu-system-x86 nvme:nvme-cli nbd-client:nbd-client busybox:busybox-static cpio:cpio
-    mkfs.ext4:e2fsprogs fio:fio)
+    mkfs.ext4:e2fsprogs fio:fio iscsid:open-iscsi multipathd:multipath-tools udevadm:udev)
 IMAGE_TOOLS=(strip:binutils mount:mount blkid:util-linux mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs
     fusermount3:fuse3 qemu-storage-daemon:qemu-system-common nbdfuse:nbdfuse nbd-client:nbd-client nvme:nvme-cli
     dash:dash python3:python3)
