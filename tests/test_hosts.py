@@ -1,16 +1,16 @@
 """Who may over iSCSI and NVMe: hosts that have a grant, hosts that prove a secret, and all others."""
 
 import json
-import struct
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from tools.harness import nvme
 from tools.harness.cluster import HOST, run_cli
 from tools.harness.iscsi import Session
-from tools.harness.nvme import CC, DISCOVERY, SUBSYSTEM, Failed, Queue, controller, io_queue
+from tools.harness.nvme import DISCOVERY, SUBSYSTEM, Failed, Queue, controller, io_queue
 from tools.harness.nvme import HOST as NQN
 from tools.harness.process import free_port, wait_until
 from tools.harness.run import run
@@ -81,7 +81,8 @@ def inquiry(address, name=IQN):
 
 def listed(address, name=IQN):
     shown = run("iscsi-ls", "-i", name, address, check=False, within_s=60).stdout
-    return sorted(line.split()[0].removeprefix("Target:" + PREFIX) for line in shown.splitlines() if PREFIX in line)
+    # Once by the portal of each node.
+    return sorted({line.split()[0].removeprefix("Target:" + PREFIX) for line in shown.splitlines() if PREFIX in line})
 
 
 def nvme_status(node, subsystem):
@@ -93,12 +94,7 @@ def nvme_status(node, subsystem):
 
 
 def nvme_listed(node):
-    queue = Queue(node.nvme, DISCOVERY)
-    queue.set_property(CC, 0x0046_0001)
-    (count,) = struct.unpack("<Q", queue.log(0x70, 1024)[8:16])
-    entries = [queue.log(0x70, 1024, (number + 1) * 1024) for number in range(count)]
-    queue.close()
-    return sorted(entry[256:512].split(b"\0")[0].decode().removeprefix(SUBSYSTEM) for entry in entries)
+    return sorted({name.removeprefix(SUBSYSTEM) for name, _, _ in nvme.listed(node.nvme)})
 
 
 def test_who_has_no_grant_is_refused_and_learns_nothing(guarded):
