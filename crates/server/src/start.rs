@@ -88,7 +88,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     let (stop_initialising, hosts) = (Arc::new(AtomicBool::new(false)), doors.host_secrets(&client, node));
     let (believed, copy) = (memory.watch(), tokio::spawn(memory.keep_copy()));
     let mut following =
-        Following::new(&client, node, shards.clone(), memory, (keys.clone(), hosts), &stop_initialising);
+        Following::new((&client, node), shards.clone(), memory, (keys.clone(), hosts), &stop_initialising);
     for device in &devices {
         following.begin_with(device.shard, device.id, device.dir.path(), &device.parents);
     }

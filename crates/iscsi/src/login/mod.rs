@@ -24,8 +24,9 @@ use chap::{Challenge, Chap, Failure, Said};
 use keys::Parameters;
 use text::{TEXT_MAX, parse, put};
 
-/// The portal group by which sessions and reservations have their names, whichever node they are with: a host that comes
-/// back under its ISID to another node is who it was. What initiators see is a group for each node (section 13.9).
+/// The portal group by which sessions and reservations have their names, whichever node they are with: a host that
+/// comes back under its ISID to another node is who it was. What initiators see is a group for each node (section
+/// 13.9).
 const PORTAL_GROUP: u16 = 1;
 /// The target's part of a session's name: sessions have one connection, so nobody adds one to them by it.
 const TSIH: u16 = 1;

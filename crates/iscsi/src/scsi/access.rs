@@ -1,5 +1,5 @@
-//! Asymmetric logical unit access (ALUA, SPC-4 section 5.15): which path is the better one. States change implicitly, with
-//! the node that carries out the host's writes (docs/decisions/0048-paths-of-a-host.md).
+//! Asymmetric logical unit access (ALUA, SPC-4 section 5.15): which path is the better one. States change implicitly,
+//! with the node that carries out the host's writes (docs/decisions/0048-paths-of-a-host.md).
 
 use super::sense::Sense;
 use super::{Cdb, Disk, Plan};

@@ -65,7 +65,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// An initiator that has just connected to the portal `portal`, which discoveries name with those of other nodes, with a receive buffer of at most so many bytes. Who has to prove something is asked this `challenge`, which was
+    /// An initiator that has just connected to the portal `portal`, which discoveries name with those of other nodes,
+    /// with a receive buffer of at most so many bytes. Who has to prove something is asked this `challenge`, which was
     /// drawn for this connection alone; without one nobody is let in who has to.
     #[must_use]
     pub fn new(stream_bytes_max: usize, portal: Option<SocketAddr>, challenge: Option<Challenge>) -> Connection {

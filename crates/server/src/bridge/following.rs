@@ -58,8 +58,7 @@ pub(crate) struct Following {
 impl Following {
     /// Follows for a data plane that has no devices yet.
     pub(crate) fn new(
-        client: &MetaClient,
-        here: NodeId,
+        (client, here): (&MetaClient, NodeId),
         shards: Handles,
         memory: Memory,
         (keys, secrets): (DataKeys, watch::Receiver<Arc<OpenedSecrets>>),
