@@ -145,7 +145,8 @@ GOOD = [("10", "active", "ready"), ("10", "active", "ready"), ("50", "active", "
 
 def test_a_discovery_at_one_node_gives_a_disk_of_three_paths(cluster, guest):
     found = guest.run(f"iscsiadm -m discovery -t sendtargets -p {HOST}:{cluster.ports[0]}", within_s=60)
-    assert {line.split()[0].split(",")[0] for line in found.splitlines()} == {f"{HOST}:{port}" for port in cluster.ports}
+    portals = {line.split()[0].split(",")[0] for line in found.splitlines()}
+    assert portals == {f"{HOST}:{port}" for port in cluster.ports}
     assert all(line.endswith(TARGET) for line in found.splitlines())
     guest.run("iscsiadm -m node --login", within_s=120)
     wait_until(lambda: paths(guest) == GOOD, 60, "one path to be the best one")

@@ -34,7 +34,7 @@ use azekura_transport::Credentials;
 use std::num::{NonZeroU8, NonZeroUsize};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
@@ -85,10 +85,9 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     let reports = |shard| Reports::of(shard, report_sender.clone());
     let opener = opener(&client, identity, &args, limits, reports(Shard(0)));
     let Opened { ready: mut devices, late } = opener.open_all(device_folders, device_size).await?;
-    let (stop_initialising, hosts) = (Arc::new(AtomicBool::new(false)), doors.host_secrets(&client, node));
+    let (stop_initialising, secrets) = (Arc::default(), (keys.clone(), doors.host_secrets(&client, node)));
     let (believed, copy) = (memory.watch(), tokio::spawn(memory.keep_copy()));
-    let mut following =
-        Following::new((&client, node), shards.clone(), memory, (keys.clone(), hosts), &stop_initialising);
+    let mut following = Following::new((&client, node), shards.clone(), memory, secrets, &stop_initialising);
     for device in &devices {
         following.begin_with(device.shard, device.id, device.dir.path(), &device.parents);
     }
