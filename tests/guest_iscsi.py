@@ -1,6 +1,6 @@
 """A volume by several nodes at a time, as Linux's own initiator and dm-multipath have it: open-iscsi, udev, multipathd
-and Debian's kernel in a virtual machine, a session a node, of which nodes are killed and stand still under fio. Not part
-of the other tests: `./dev guest` runs it."""
+and Debian's kernel in a virtual machine, a session a node, of which nodes are killed and stand still under fio. Not
+part of the other tests: `./dev guest` runs it."""
 
 import os
 import shutil
