@@ -205,11 +205,12 @@ impl AttachmentsRecord {
         let pinned = wish.incarnation.is_none() || mine.is_some_and(|mine| mine.pinned);
         // What was sent under an attachment to read may be older than what the host has written elsewhere since.
         let goes_on = mine.filter(|mine| mine.incarnation == process && !(wish.to_write && mine.reads_only));
-        let reads_only = next.yields(wish) && goes_on.is_none_or(|mine| mine.reads_only);
+        let yields = next.yields(wish);
+        let reads_only = goes_on.map_or(yields, |mine| mine.reads_only);
         next.attachments.iter_mut().filter(|entry| entry.node == wish.node).for_each(|entry| entry.shared = shared);
         if let Some(mine) = goes_on {
             next.attachments.iter_mut().filter(|entry| entry.is_of_same(mine)).for_each(|entry| {
-                (entry.pinned, entry.reads_only) = (pinned, reads_only);
+                entry.pinned = pinned;
             });
             return Ok(if next.attachments == self.attachments { self.clone() } else { next });
         }

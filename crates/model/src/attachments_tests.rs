@@ -176,6 +176,18 @@ fn a_host_comes_through_several_nodes_and_writes_through_one() {
     assert_eq!((who(&still), still.fence_due), (vec![(1, true)], false), "and so it stays");
 }
 
+/// A property test's find: the reader became a writer under the name that it had, when another session of it came.
+#[test]
+fn who_reads_goes_on_reading_when_the_writer_is_gone() {
+    let two = none().attach(&of_host(1, 3), NOBODY_GONE, "t").unwrap();
+    let two = two.attach(&of_host(1, 2), NOBODY_GONE, "t").unwrap();
+    let left = two.give_back(NodeId(3), two.of(NodeId(3), host_name(1).as_ref()).unwrap().generation).unwrap();
+    let again = left.attach(&of_host(1, 2), NOBODY_GONE, "t").unwrap();
+    assert_eq!((who(&again), again == left), (vec![(2, false)], true));
+    let next = again.attach(&of_host(1, 1), NOBODY_GONE, "t").unwrap();
+    assert_eq!(who(&next), [(1, true), (2, false)], "whoever comes new may write");
+}
+
 #[test]
 fn a_host_whose_node_has_died_writes_through_the_next() {
     let two = none().attach(&of_host(1, 1), NOBODY_GONE, "t").unwrap();
