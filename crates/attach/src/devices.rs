@@ -201,7 +201,7 @@ impl Devices {
             match way.fits(wanted) {
                 Ok(()) => {
                     let (device, way) = (way.attach(wanted)?, way.way());
-                    tracing::info!("volume {} is {} by {way}", wanted.volume, device.display());
+                    tracing::info!(volume = wanted.volume, "volume {} is {} by {way}", wanted.volume, device.display());
                     return Ok(Attached { device, way, passed_over });
                 }
                 Err(error) => passed_over.push(PassedOver { way: way.way(), why: error.message }),
