@@ -75,7 +75,8 @@ struct NodeArgs {
     #[arg(long, value_name = "DIR", default_value = "/run/azekura-csi")]
     state: PathBuf,
     /// How the machine gets a block device: the kernel's NVMe/TCP, its NBD, or FUSE and a loop device. `auto` takes the
-    /// first that the machine and its Azekura node have.
+    /// first that the machine and its Azekura node have of NVMe/TCP, FUSE with qemu-storage-daemon, NBD, and FUSE with
+    /// nbdfuse.
     #[arg(long, value_enum, default_value = "auto")]
     attach: Way,
 }

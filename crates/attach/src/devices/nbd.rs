@@ -49,6 +49,10 @@ impl Attach for Nbd {
         Way::Nbd
     }
 
+    fn outlives_node(&self, _wanted: &Wanted) -> bool {
+        false
+    }
+
     fn fits(&self, wanted: &Wanted) -> Outcome<()> {
         wanted.address_or_refusal("nbd", "--nbd")?;
         if !is_there(CLIENT) {
