@@ -47,7 +47,7 @@ SETS = {
         "snapshots": {"enabled": False},
         "networkPolicy": {"enabled": False},
         "storageClasses": [],
-        "csi": {"attach": "nbd"},
+        "csi": {"attach": "fuse"},
     },
 }
 
@@ -121,6 +121,7 @@ def test_the_check_of_schemas_can_fail(tmp_path):
         ({"etcd": {"servers": ["https://h:2379"]}}, "etcd"),
         ({**LAB, "csi": {"attach": "nvme"}}, "node.hostNetwork"),
         ({**LAB, "csi": {"attach": "iscsi"}}, "attach"),
+        ({**LAB, "csi": {"attach": "nbd"}}, "attach"),
         ({**LAB, "node": {"storage": {"deviceSize": "100G"}}}, "deviceSize"),
         ({**LAB, "node": {"storage": {"devicePath": "/dev/sdb"}}}, "devicePath"),
         ({**LAB, "node": {"storage": {"disks": ["sdb"]}}}, "disks"),
@@ -235,7 +236,7 @@ def test_a_plugin_whose_end_would_end_volumes_is_not_replaced_by_itself():
         values = {**LAB, "csi": {"attach": attach}, **more}
         return one(render(values), "DaemonSet", "azekura-csi-node")["spec"]["updateStrategy"]["type"]
 
-    assert [strategy(way) for way in ("auto", "fuse", "nbd")] == ["OnDelete", "OnDelete", "RollingUpdate"]
+    assert [strategy(way) for way in ("auto", "fuse")] == ["OnDelete", "OnDelete"]
     assert strategy("nvme", node={"hostNetwork": True}) == "RollingUpdate"
 
 
