@@ -47,7 +47,7 @@ SETS = {
         "snapshots": {"enabled": False},
         "networkPolicy": {"enabled": False},
         "storageClasses": [],
-        "csi": {"attach": "nbd"},
+        "csi": {"attach": "fuse"},
     },
 }
 
@@ -121,10 +121,13 @@ def test_the_check_of_schemas_can_fail(tmp_path):
         ({"etcd": {"servers": ["https://h:2379"]}}, "etcd"),
         ({**LAB, "csi": {"attach": "nvme"}}, "node.hostNetwork"),
         ({**LAB, "csi": {"attach": "iscsi"}}, "attach"),
+        ({**LAB, "csi": {"attach": "nbd"}}, "attach"),
         ({**LAB, "node": {"storage": {"deviceSize": "100G"}}}, "deviceSize"),
         ({**LAB, "node": {"storage": {"devicePath": "/dev/sdb"}}}, "devicePath"),
         ({**LAB, "node": {"storage": {"disks": ["sdb"]}}}, "disks"),
         ({**LAB, "nodes": {}}, "nodes"),
+        ({**LAB, "log": {"format": "xml"}}, "log"),
+        ({**LAB, "log": {"level": "all"}}, "log"),
         ({**LAB, "storageClasses": [{"name": "x", "parameters": {"replicas": "3"}}]}, "replicas"),
         ({**LAB, "storageClasses": [{"name": "x", "parameters": {"copies": 3}}]}, "copies"),
     ],
@@ -146,6 +149,18 @@ def test_the_program_takes_what_the_chart_tells_it(name):
         assert known.returncode == 0, known.stderr
         options = {word.split("=")[0] for word in named if word.startswith("--")}
         assert all(option in known.stdout for option in options), options
+
+
+def test_the_form_of_the_log_is_told_to_all_parts():
+    places = [("DaemonSet", "azekura-node", "node"), ("DaemonSet", "azekura-csi-node", "driver")]
+    places.append(("Deployment", "azekura-csi-controller", "driver"))
+    for log in ({"format": "text", "level": "info"}, {"format": "json", "level": "debug"}):
+        objects = render({**LAB, "log": log} if log["format"] == "json" else LAB)
+        for kind, owner, container in places:
+            pod = pod_of(objects, kind, owner)
+            assert f"--log={log['format']}" in arguments(pod, container)
+            [found] = [each for each in pod["containers"] if each["name"] == container]
+            assert {"name": "AZEKURA_LOG", "value": log["level"]} in found["env"]
 
 
 def test_disks_take_the_place_of_files():
@@ -221,7 +236,7 @@ def test_a_plugin_whose_end_would_end_volumes_is_not_replaced_by_itself():
         values = {**LAB, "csi": {"attach": attach}, **more}
         return one(render(values), "DaemonSet", "azekura-csi-node")["spec"]["updateStrategy"]["type"]
 
-    assert [strategy(way) for way in ("auto", "fuse", "nbd")] == ["OnDelete", "OnDelete", "RollingUpdate"]
+    assert [strategy(way) for way in ("auto", "fuse")] == ["OnDelete", "OnDelete"]
     assert strategy("nvme", node={"hostNetwork": True}) == "RollingUpdate"
 
 

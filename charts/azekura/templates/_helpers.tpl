@@ -78,7 +78,7 @@ imagePullSecrets:
 
 {{- define "azekura.csiUpdate" -}}
 {{- $wanted := .Values.csi.node.updateStrategy -}}
-{{- if ne $wanted "auto" }}{{ $wanted }}{{ else if has .Values.csi.attach (list "nvme" "nbd") }}RollingUpdate{{ else }}OnDelete{{ end }}
+{{- if ne $wanted "auto" }}{{ $wanted }}{{ else if eq .Values.csi.attach "nvme" }}RollingUpdate{{ else }}OnDelete{{ end }}
 {{- end }}
 
 {{/* What a container may that needs nothing of the machine. */}}

@@ -21,7 +21,8 @@ pub use fuse::folder;
 /// How the machine gets a block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Way {
-    /// The first of the others that works here.
+    /// Of the others, the first that works here and whose requests wait while the node restarts; else the first that
+    /// works here.
     Auto,
     /// The kernel's NVMe/TCP.
     Nvme,
@@ -113,6 +114,9 @@ pub(crate) trait Attach: std::fmt::Debug + Send + Sync {
     fn way(&self) -> Way;
     /// Whether this machine and its node have it; else what is missing.
     fn fits(&self, wanted: &Wanted) -> Outcome<()>;
+    /// Whether requests of clients wait while the node restarts, however that may end. They fail otherwise, and file
+    /// systems go read-only.
+    fn outlives_node(&self, wanted: &Wanted) -> bool;
     /// The volume's device, if there is one of this way.
     fn find(&self, volume: &str) -> Outcome<Option<PathBuf>>;
     /// All volumes that have a device of this way, with the device.
@@ -158,6 +162,13 @@ impl Devices {
         Ok(None)
     }
 
+    /// The ways that may be taken, best first.
+    fn ways_for(&self, wanted: &Wanted) -> impl Iterator<Item = &Arc<dyn Attach>> {
+        let allowed = self.ways.iter().filter(|way| self.way == Way::Auto || self.way == way.way());
+        let (first, last): (Vec<_>, Vec<_>) = allowed.partition(|way| way.outlives_node(wanted));
+        first.into_iter().chain(last)
+    }
+
     /// The volume's device, if there is one.
     ///
     /// # Errors
@@ -197,11 +208,11 @@ impl Devices {
             return Ok(Attached { device: way.attach(wanted)?, way: way.way(), passed_over: Vec::new() });
         }
         let mut passed_over = Vec::new();
-        for way in self.ways.iter().filter(|way| self.way == Way::Auto || self.way == way.way()) {
+        for way in self.ways_for(wanted) {
             match way.fits(wanted) {
                 Ok(()) => {
                     let (device, way) = (way.attach(wanted)?, way.way());
-                    tracing::info!("volume {} is {} by {way}", wanted.volume, device.display());
+                    tracing::info!(volume = wanted.volume, "volume {} is {} by {way}", wanted.volume, device.display());
                     return Ok(Attached { device, way, passed_over });
                 }
                 Err(error) => passed_over.push(PassedOver { way: way.way(), why: error.message }),
@@ -271,6 +282,56 @@ fn wait<T>(within: Duration, mut ask: impl FnMut() -> Outcome<Option<T>>) -> Out
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A way that is never taken.
+    #[derive(Debug)]
+    struct Told(Way, bool);
+
+    impl Attach for Told {
+        fn way(&self) -> Way {
+            self.0
+        }
+
+        fn outlives_node(&self, wanted: &Wanted) -> bool {
+            self.1 && !wanted.shared
+        }
+
+        fn fits(&self, _: &Wanted) -> Outcome<()> {
+            Err(AttachError::precondition("not here"))
+        }
+
+        fn find(&self, _: &str) -> Outcome<Option<PathBuf>> {
+            Ok(None)
+        }
+
+        fn list(&self) -> Outcome<Vec<(String, PathBuf)>> {
+            Ok(Vec::new())
+        }
+
+        fn attach(&self, _: &Wanted) -> Outcome<PathBuf> {
+            unreachable!("it does not fit")
+        }
+
+        fn grow(&self, _: &Wanted, _: &Path) -> Outcome<()> {
+            Ok(())
+        }
+
+        fn detach(&self, _: &str) -> Outcome<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn ways_whose_requests_wait_for_the_node_come_first() {
+        let ways = |way| Devices { ways: vec![Arc::new(Told(Way::Nbd, false)), Arc::new(Told(Way::Fuse, true))], way };
+        let order = |way, shared| {
+            let wanted = Wanted { volume: "v".into(), endpoints: Vec::new(), size_bytes: 0, read_only: false, shared };
+            ways(way).ways_for(&wanted).map(|way| way.way()).collect::<Vec<_>>()
+        };
+        assert_eq!(order(Way::Auto, false), [Way::Fuse, Way::Nbd]);
+        assert_eq!(order(Way::Auto, true), [Way::Nbd, Way::Fuse]);
+        assert_eq!(order(Way::Nbd, false), [Way::Nbd]);
+    }
 
     #[test]
     fn a_socket_of_this_machine_comes_first() {

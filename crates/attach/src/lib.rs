@@ -1,7 +1,7 @@
 //! A volume as a block device of this machine, by what its kernel has (docs/attach.md): `azekura attach` and the node
 //! part of the CSI driver.
 //!
-//! - `devices` has the ways: NVMe/TCP, NBD, and FUSE with a loop device.
+//! - `devices` has the ways: NVMe/TCP, NBD, and FUSE with a loop device; which comes first (docs/attach.md).
 //! - `mounts` reads the kernel's list of what is mounted where.
 //! - `programs` runs the machine's own programs, which the ways need.
 //!

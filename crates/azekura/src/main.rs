@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use azekura_cli::{CliError, Here};
 use azekura_csi::{CsiCommand, CsiError};
+use azekura_logging::LogFormat;
 use azekura_model::MetaError;
 use azekura_server::NodeArgs;
 
@@ -27,14 +28,14 @@ impl Here for Program {
     type Csi = CsiCommand;
 
     fn node(options: NodeArgs) -> Result<ExitCode, CliError> {
-        match azekura_server::run(options) {
-            Ok(()) => Ok(ExitCode::SUCCESS),
-            Err(error) => {
+        let log = options.log;
+        ended(
+            log,
+            azekura_server::run(options).map_err(|error| {
                 let hint = error.downcast_ref::<MetaError>().and_then(MetaError::hint);
-                let told = CliError::new(format!("{error:#}"));
-                Err(hint.into_iter().fold(told, CliError::hint))
-            }
-        }
+                (format!("{error:#}"), hint)
+            }),
+        )
     }
 
     fn store(command: store::StoreCommand) -> Result<ExitCode, CliError> {
@@ -46,8 +47,21 @@ impl Here for Program {
     }
 
     fn csi(options: CsiCommand) -> Result<ExitCode, CliError> {
-        let told = |CsiError { message, hint }| CliError::new(message).hint(hint);
-        options.run().map(|()| ExitCode::SUCCESS).map_err(told)
+        let log = options.log();
+        ended(log, options.run().map_err(|CsiError { message, hint }| (message, Some(hint.to_owned()))))
+    }
+}
+
+/// How a process that serves has ended: else with an error, and perhaps what to do about it. Whoever reads its log as
+/// JSON gets them there.
+fn ended(log: LogFormat, outcome: Result<(), (String, Option<String>)>) -> Result<ExitCode, CliError> {
+    match (outcome, log) {
+        (Ok(()), _) => Ok(ExitCode::SUCCESS),
+        (Err((message, hint)), LogFormat::Text) => Err(hint.into_iter().fold(CliError::new(message), CliError::hint)),
+        (Err((message, hint)), LogFormat::Json) => {
+            azekura_logging::fatal(&message, hint.as_deref());
+            Ok(ExitCode::FAILURE)
+        }
     }
 }
 

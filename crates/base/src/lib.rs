@@ -30,6 +30,7 @@ mod slab;
 mod time;
 mod token;
 mod transport;
+mod warning;
 
 pub use api_access::{ApiAccess, ApiAccessError};
 pub use block::{AckRule, BlockRange, Body, Extent, Prepared, Run, Write, WriteHeader};
@@ -64,6 +65,7 @@ pub use slab::Slab;
 pub use time::{day_number, rfc3339_seconds};
 pub use token::{GrantId, Secret, SecretHash, Token, TokenError};
 pub use transport::{Transport, TransportError};
+pub use warning::Warning;
 
 /// Size of a block in bytes: the unit of allocation, checksumming and replication.
 pub const BLOCK_SIZE: usize = 4096;

@@ -37,12 +37,13 @@ struct StateArgs {
     azekura attach vol1@monday            a snapshot, to read\n  \
     systemctl enable --now azekura-attach@vol1    now, and at each start of the machine\n\n\
     It takes the first way that the kernel, the installed programs and the node have: nvme (module nvme-tcp, nvme-cli, azekura \
-    node --nvme), nbd (module nbd, nbd-client, --nbd-socket or --nbd), fuse (FUSE and a loop device, qemu-storage-daemon or \
-    nbdfuse, as nbd). Repeated, it answers with the device that is there.")]
+    node --nvme), fuse (FUSE and a loop device, qemu-storage-daemon, --nbd-socket or --nbd), nbd (module nbd, nbd-client, as \
+    fuse), fuse with nbdfuse, which shared volumes need. Where that is nbd or nbdfuse, requests fail when the node restarts. \
+    Repeated, it answers with the device that is there.")]
 pub struct AttachArgs {
     /// The volume, or VOLUME@SNAPSHOT.
     volume: String,
-    /// How: the first of the others that works here, or one of them.
+    /// How: the first of the others that works here, those first that go on when the node restarts; or one of them.
     #[arg(long, value_name = "WAY", value_enum, default_value_t = Way::Auto)]
     via: Way,
     /// The node to use. Else it is the one that the volume is attached to, one with a socket on this machine, or

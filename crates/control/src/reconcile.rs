@@ -78,7 +78,7 @@ impl Leadership {
             let Ok((volume, outcome)) = made else { continue };
             self.leader.made(&volume, outcome.is_err(), now.unix_seconds);
             if let Err(error) = outcome {
-                tracing::warn!("protection of volume {volume}: {error}");
+                tracing::warn!(volume, "protection of volume {volume}: {error}");
             }
         }
         let round = self.leader.step(model, now);
@@ -97,7 +97,7 @@ impl Leadership {
                 (Ok((true, _)), done) => tell_done(done),
                 (Ok((false, _)), _) => {}
                 (Err(error), _) => {
-                    tracing::warn!("{subject}: {error}");
+                    tell_failed(plan, &error);
                     failed.insert(subject);
                 }
             }
@@ -128,26 +128,52 @@ impl Leadership {
 fn tell_begin(plan: &Plan) {
     match plan {
         Plan::CallOff(cut) => {
-            tracing::warn!("a snapshot of {} is called off: nobody has finished it", cut.volumes.join(", "));
+            let names = cut.volumes.join(", ");
+            tracing::warn!(volume = names, "a snapshot of {names} is called off: nobody has finished it");
         }
         Plan::AdoptLayer(layer) => tracing::warn!(
+            layer = %layer.id,
             "layer {} is on devices, and nothing in the configuration says whose it is: it stays",
             layer.id
         ),
         Plan::Layer(LayerPlan::Begin(layer, end)) => {
-            tracing::debug!("layer {layer} is not needed any more: {end:?}");
+            tracing::debug!(layer = %layer, "layer {layer} is not needed any more: {end:?}");
         }
         _ => {}
     }
+}
+
+/// Tells of what could not be done.
+fn tell_failed(plan: &Plan, error: &MetaError) {
+    let (mut group, mut device, mut layer, mut peer) = (None, None, None, None);
+    match plan {
+        Plan::Reopen(record, _) | Plan::Removal(RemovalStep::Group(record, _)) => group = Some(record.id),
+        Plan::Move(wanted) => group = Some(wanted.group),
+        Plan::AdoptLayer(record) => layer = Some(record.id),
+        Plan::Layer(LayerPlan::Remove(id) | LayerPlan::Begin(id, _)) => layer = Some(*id),
+        Plan::Removal(RemovalStep::Device(id)) => device = Some(*id),
+        Plan::Removal(RemovalStep::Node(id)) => peer = Some(*id),
+        _ => {}
+    }
+    tracing::warn!(
+        group = group.map(tracing::field::display),
+        device = device.map(tracing::field::display),
+        layer = layer.map(tracing::field::display),
+        peer = peer.map(tracing::field::display),
+        "{}: {error}",
+        plan.subject()
+    );
 }
 
 /// Tells of what has been done.
 fn tell_done(plan: &Plan) {
     match plan {
         Plan::EndRestoration => tracing::info!("the configuration was restored, and all groups are open again"),
-        Plan::Layer(LayerPlan::Remove(layer)) => tracing::debug!("layer {layer} is gone from every device"),
-        Plan::Removal(RemovalStep::Node(node)) => tracing::info!("node {node} is removed"),
-        Plan::Removal(RemovalStep::Device(device)) => tracing::info!("device {device} is removed"),
+        Plan::Layer(LayerPlan::Remove(layer)) => {
+            tracing::debug!(layer = %layer, "layer {layer} is gone from every device");
+        }
+        Plan::Removal(RemovalStep::Node(node)) => tracing::info!(peer = %node, "node {node} is removed"),
+        Plan::Removal(RemovalStep::Device(device)) => tracing::info!(device = %device, "device {device} is removed"),
         _ => {}
     }
 }

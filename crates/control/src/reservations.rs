@@ -109,7 +109,11 @@ impl Reserver {
                 let names: Vec<String> = out.values().map(|node| node_name(&self.meta.model(), *node)).collect();
                 if !names.is_empty() {
                     let names = names.join(", ");
+                    let ids: Vec<String> = out.values().map(ToString::to_string).collect();
+                    let ids = ids.join(", ");
                     tracing::warn!(
+                        volume,
+                        peer = ids,
                         "volume {volume} is not attached to {names} any more: a reservation was not confirmed there"
                     );
                 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use azekura_attach::Way;
+use azekura_logging::LogFormat;
 use clap::{Args, Subcommand};
 
 use crate::cluster::Cluster;
@@ -51,6 +52,10 @@ struct Common {
     /// The driver's name, which StorageClasses have as their provisioner.
     #[arg(long, value_name = "NAME", default_value = crate::DRIVER_NAME)]
     driver_name: String,
+    /// How a line of the log looks: text is a sentence for people, json an object that names volume and others apart
+    /// (docs/operations/logs.md).
+    #[arg(long, value_name = "text|json", value_enum, default_value_t, hide_possible_values = true)]
+    log: LogFormat,
 }
 
 #[derive(Debug, Args)]
@@ -70,12 +75,22 @@ struct NodeArgs {
     #[arg(long, value_name = "DIR", default_value = "/run/azekura-csi")]
     state: PathBuf,
     /// How the machine gets a block device: the kernel's NVMe/TCP, its NBD, or FUSE and a loop device. `auto` takes the
-    /// first that the machine and its Azekura node have.
+    /// first that the machine and its Azekura node have of NVMe/TCP, FUSE with qemu-storage-daemon, NBD, and FUSE with
+    /// nbdfuse.
     #[arg(long, value_enum, default_value = "auto")]
     attach: Way,
 }
 
 impl CsiCommand {
+    /// How a line of the log looks.
+    #[must_use]
+    pub fn log(&self) -> LogFormat {
+        match &self.part {
+            Part::Controller(arguments) => arguments.common.log,
+            Part::Node(arguments) => arguments.common.log,
+        }
+    }
+
     /// Serves until the process is told to stop.
     ///
     /// # Errors
@@ -85,6 +100,7 @@ impl CsiCommand {
             Part::Controller(arguments) => (arguments.common, None),
             Part::Node(arguments) => (arguments.common, Some((arguments.node, arguments.state, arguments.attach))),
         };
+        azekura_logging::begin(common.log);
         let cluster = Cluster::new(common.api, common.token_file, common.ca)?;
         let offered = match node {
             None => Offered::Controller(Controller::new(cluster)),

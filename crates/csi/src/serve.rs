@@ -8,8 +8,6 @@ use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tonic::codegen::tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
 
 use crate::controller::Controller;
 use crate::error::CsiError;
@@ -56,12 +54,6 @@ fn listen(path: &Path) -> std::io::Result<UnixListener> {
 
 /// Serves until SIGTERM or SIGINT.
 pub(crate) fn serve(endpoint: &str, name: String, offered: Offered) -> Result<(), CsiError> {
-    let filter = EnvFilter::builder().with_env_var("AZEKURA_LOG").with_default_directive(LevelFilter::INFO.into());
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-        .with_env_filter(filter.from_env_lossy())
-        .init();
     let path = socket(endpoint)?;
     let hint = "give a name with --driver-name";
     let who = Who::new(name).map_err(|status| CsiError { message: status.message().to_owned(), hint })?;

@@ -3,7 +3,7 @@
 use crate::attachment::VolumeUse;
 use crate::nexuses::News;
 use crate::reservations::ReservationRequest;
-use azekura_base::{Generation, VolumeId};
+use azekura_base::{Generation, VolumeId, Warning};
 use azekura_gateway::Outcome;
 use std::sync::Arc;
 
@@ -50,5 +50,5 @@ pub enum Effect<K> {
     /// A request of [`crate::Frontend::submit`] has ended.
     Answered(u64, Outcome),
     /// Something that people should know.
-    Warn(String),
+    Warn(Box<Warning>),
 }

@@ -21,7 +21,7 @@ use crate::reservations::KnownReservations;
 use crate::tries::Tries;
 use crate::turns::{TurnLimits, Turns};
 use crate::{CONNECTION_REQUESTS_MAX, ClientLimits};
-use azekura_base::{Generation, Repeats, Slab, VolumeId};
+use azekura_base::{Generation, Repeats, Slab, VolumeId, Warning};
 use azekura_gateway::{Backend, IN_FLIGHT_BYTES_MAX, Op, Outcome, Unsettled, VolumeView, WRITE_WINDOW};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -217,9 +217,13 @@ impl<K: Copy + Ord> Frontend<K> {
         self.notice(Notice::TooMany, now, &what);
     }
 
+    fn warn(&mut self, warning: Warning) {
+        self.effects.push_back(Effect::Warn(Box::new(warning)));
+    }
+
     fn notice(&mut self, notice: Notice, now: Duration, what: &str) {
         if let Some(more) = self.notices.note(&notice, now) {
-            self.effects.push_back(Effect::Warn(format!("{what}{more}")));
+            self.warn(Warning::new(format!("{what}{more}")));
         }
     }
 
@@ -382,9 +386,7 @@ impl<K: Copy + Ord> Frontend<K> {
             }
             Event::Violation(violation) => {
                 self.effects.push_back(Effect::Close(conn, Close::AfterDrain));
-                if let Some(more) = self.violations.note(&violation, cx.now) {
-                    self.effects.push_back(Effect::Warn(format!("closing a client's connection: {violation}{more}")));
-                }
+                self.violated(client, &violation, cx.now);
                 false
             }
         }

@@ -175,7 +175,9 @@ fn connections_of_an_attachment_that_has_ended_are_closed() {
     rig.turn();
     let effects = rig.effects();
     assert_eq!(effects[0], Effect::Ended("vol1".into(), Generation(7)));
-    assert!(matches!(&effects[1], Effect::Warn(text) if text.contains("vol1") && text.contains("2 connections")));
+    assert!(
+        matches!(&effects[1], Effect::Warn(warning) if warning.volume.as_deref() == Some("vol1") && warning.text.contains("2 connections"))
+    );
     assert_eq!(effects[2..], [one, two].map(|conn| Effect::Close(conn, Close::AfterDrain)));
     [one, two].into_iter().for_each(|conn| rig.gone(conn));
     assert!(rig.effects().is_empty(), "there is nothing left to give back");

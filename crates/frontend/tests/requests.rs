@@ -53,7 +53,7 @@ fn a_breach_of_the_protocol_ends_the_connection_and_so_does_a_farewell() {
     rig.say(one, "dance");
     let effects = rig.effects();
     assert_eq!(effects[0], Effect::Close(one, Close::AfterDrain));
-    assert!(matches!(&effects[1], Effect::Warn(text) if text.contains("dance")));
+    assert!(matches!(&effects[1], Effect::Warn(warning) if warning.text.contains("dance")));
     rig.say(two, "quit");
     assert_eq!(rig.effects(), [Effect::Close(two, Close::AfterDrain)]);
 }
@@ -73,7 +73,9 @@ fn the_same_breach_of_the_protocol_is_told_once_a_minute() {
     assert_eq!(told.len(), 1, "{told:?}");
     let conn = rig.open("vol1", 7);
     rig.say(conn, "sing");
-    assert!(rig.effects().iter().any(|effect| matches!(effect, Effect::Warn(text) if text.contains("sing"))));
+    assert!(
+        rig.effects().iter().any(|effect| matches!(effect, Effect::Warn(warning) if warning.text.contains("sing")))
+    );
 }
 
 #[test]

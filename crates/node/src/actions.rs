@@ -4,7 +4,7 @@ use crate::copies::Key;
 use crate::effect::{Effect, FoundBlock};
 use crate::node::Node;
 use crate::pending::PendingOp;
-use azekura_base::{BlockRange, Body, DeviceId, Endpoint, LayerId, PgId, Sequence};
+use azekura_base::{BlockRange, Body, DeviceId, Endpoint, LayerId, PgId, Sequence, Warning};
 use azekura_replica::{Action, Client, Finding, Flaw, Group};
 use azekura_wire::{CompareOk, Message, Prepare, PrepareHeld, ReadRequest, Repair, StatusRequest, WriteDone};
 
@@ -164,7 +164,7 @@ impl Node {
 
     /// Tells people of blocks that were bad. A scrub that is under way names them at its end.
     fn tell_bad_block(&mut self, pg: PgId, found: FoundBlock, what: String, scrubbing: bool) {
-        self.effects.push_back(Effect::Warn(what));
+        self.warn(found.place.named_in(Warning::new(what).group(pg).device(found.device)));
         self.effects.extend((!scrubbing).then_some(Effect::Found(pg, found)));
     }
 

@@ -1,7 +1,7 @@
 //! What a node asks its event loop to do.
 
 use crate::view::Place;
-use azekura_base::{DeviceId, Differences, Endpoint, LayerId, Measured, NotTold, PgId};
+use azekura_base::{DeviceId, Differences, Endpoint, LayerId, Measured, NotTold, PgId, Warning};
 use azekura_gateway::Outcome;
 use azekura_replica::{Client, Flaw, GroupConfig, ScrubReport};
 
@@ -93,5 +93,5 @@ pub enum Effect {
     /// once a minute at most.
     DeviceSlow(DeviceId, Duration),
     /// Something that people should know.
-    Warn(String),
+    Warn(Box<Warning>),
 }

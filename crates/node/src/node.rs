@@ -11,7 +11,7 @@ use crate::reads::ReadLimits;
 use crate::slow::ReportedSlow;
 use crate::view::ClusterView;
 use crate::{DEVICE_TIMEOUT, DEVICE_TIMEOUT_MIN};
-use azekura_base::{DeviceId, Endpoint, Epoch, PgId, Sequence, SessionId};
+use azekura_base::{DeviceId, Endpoint, Epoch, PgId, Sequence, SessionId, Warning};
 use azekura_gateway::{Gateway, GroupView, Keyring, Unsettled};
 use azekura_replica::{
     AckRule, Client, Group, GroupConfig, GroupState, Recovered, ResyncProgress, SESSIONS_MAX, ScrubReport,
@@ -415,6 +415,10 @@ impl Node {
             }
         }
         !owing.is_empty()
+    }
+
+    pub(crate) fn warn(&mut self, warning: Warning) {
+        self.effects.push_back(Effect::Warn(Box::new(warning)));
     }
 
     /// The next thing to do.

@@ -1,9 +1,11 @@
 //! Messages to groups, and answers to those who have asked.
 
 use crate::copies::Key;
-use crate::effect::{ConnKey, Effect};
+use crate::effect::ConnKey;
 use crate::node::Node;
-use azekura_base::{BLOCK_SIZE, Body, DeviceId, Endpoint, Generation, IoStatus, LayerId, PgId, RequestId, VolumeId};
+use azekura_base::{
+    BLOCK_SIZE, Body, DeviceId, Endpoint, Generation, IoStatus, LayerId, PgId, RequestId, VolumeId, Warning,
+};
 use azekura_replica::{Client, Group, Mismatch};
 use azekura_wire::{
     Compare, Fetch, Learn, Message, NewEpoch, Prepare, PrepareHeld, ReadDone, ReadRequest, Repair, StatusRequest,
@@ -185,7 +187,7 @@ impl Node {
         match (client, mismatch) {
             (Client::Own, _) => {
                 let what = format!("a request of this node to itself was refused: node {from}: {mismatch}");
-                self.effects.push_back(Effect::Warn(what));
+                self.warn(Warning::new(what));
             }
             // A copy may hear late what was sent to it before it was left behind, when the write is long answered.
             (Client::Conn(conn), Mismatch::NotOurs) => {

@@ -1,8 +1,7 @@
 //! Leaves of a device's saved map that can't be read: which are given up, and what the groups are told of them.
 
-use crate::effect::Effect;
 use crate::node::Node;
-use azekura_base::{BlockIndex, BlockRange, DeviceId};
+use azekura_base::{BlockIndex, BlockRange, DeviceId, Warning};
 use azekura_replica::Group;
 use azekura_store::{LeafKey, OverdueLeaf, UnknownBlocks};
 use std::time::Duration;
@@ -39,12 +38,13 @@ impl Node {
         if let Some(OverdueLeaf { key: first, refused_for, alone_for }) = overdue.first() {
             let place = self.directory.view.place_of(first.layer, first.chunk, BlockIndex(0));
             let what = if *alone_for > Duration::ZERO { "a part of its saved map" } else { "its saved map" };
-            self.effects.push_back(Effect::Warn(format!(
+            let text = format!(
                 "device {id}: {what} has not been readable for {} s: what was written to {} chunks (the first at \
                  {place}) can be read from other copies only until the device can be read again",
                 refused_for.as_secs(),
                 overdue.len(),
-            )));
+            );
+            self.warn(place.named_in(Warning::new(text).device(id)));
         }
     }
 

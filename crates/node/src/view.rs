@@ -3,7 +3,7 @@
 use crate::fences::Attachments;
 use azekura_base::{
     BLOCK_SIZE, BlockIndex, CHUNK_SIZE, ChunkIndex, DeviceId, Endpoint, LayerId, NodeId, PeerKey, PgId, Transport,
-    VolumeId,
+    VolumeId, Warning,
 };
 use azekura_gateway::VolumeView;
 use azekura_replica::{GroupConfig, NodeRoll};
@@ -91,6 +91,17 @@ pub struct Place {
     pub layer: LayerId,
     /// Bytes from the start of the volume.
     pub offset: u64,
+}
+
+impl Place {
+    /// A warning that names the place.
+    pub(crate) fn named_in(&self, warning: Warning) -> Warning {
+        let warning = warning.layer(self.layer);
+        match &self.volume {
+            Some(volume) => warning.volume(volume),
+            None => warning,
+        }
+    }
 }
 
 impl std::fmt::Display for Place {

@@ -2,6 +2,7 @@
 
 use azekura_api::Period;
 use azekura_base::{ApiAccess, Size, Transport};
+use azekura_logging::LogFormat;
 use azekura_node::DEVICE_TIMEOUT_MIN;
 use clap::Args;
 use std::net::SocketAddr;
@@ -229,6 +230,11 @@ pub struct NodeArgs {
     /// waits for a device that has been silent for one second, whatever this says.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = device_timeout)]
     pub device_timeout: Period,
+
+    /// How a line of the log looks: text is a sentence for people, json an object that names volume, group, device,
+    /// layer and peer apart (docs/operations/logs.md).
+    #[arg(long, value_name = "text|json", value_enum, default_value_t, hide_possible_values = true)]
+    pub log: LogFormat,
 
     /// The site (data centre) that this machine stands in, for failure domains.
     #[arg(long, default_value = "")]

@@ -27,10 +27,7 @@ pub use disk::seen::read_copy;
 
 use anyhow::{Context, Result};
 use rustix::fs::Mode;
-use std::io::IsTerminal;
 use std::time::Duration;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
 
 /// Threads of the control plane.
 const CONTROL_THREADS: usize = 2;
@@ -45,12 +42,7 @@ const END_PATIENCE: Duration = Duration::from_secs(1);
 pub fn run(args: NodeArgs) -> Result<()> {
     // Nothing that this process makes is for others: its files tell where everything is. Sockets have options for that.
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
-    let filter = EnvFilter::builder().with_env_var("AZEKURA_LOG").with_default_directive(LevelFilter::INFO.into());
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_env_filter(filter.from_env_lossy())
-        .init();
+    azekura_logging::begin(args.log);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(CONTROL_THREADS)
         .thread_name("control")

@@ -121,7 +121,7 @@ impl Opener {
             Err(error) => {
                 match self.called(name) {
                     Some(device) => self.out_of_service(device, &error),
-                    None => tracing::error!("{error:#}; the node goes on without {name}"),
+                    None => tracing::error!(device = %name, "{error:#}; the node goes on without {name}"),
                 }
                 return Ok(None);
             }
@@ -130,7 +130,7 @@ impl Opener {
         if dir.file.id.is_some() && !model.devices.values().any(|record| record.uuid == dir.file.uuid) {
             let error = MetaError::Removed { kind: Kind::Device, name: name.clone() };
             let hint = error.hint().unwrap_or_default();
-            tracing::error!("{error}: {hint}; the node goes on without {}", dir.path().display());
+            tracing::error!(device = %name, "{error}: {hint}; the node goes on without {}", dir.path().display());
             return Ok(None);
         }
         dir.check_cluster(self.identity.cluster)?;
@@ -151,7 +151,7 @@ impl Opener {
         let path = dir.path().to_owned();
         let work = move || -> Result<ReadyDevice> {
             let parents = layers_file::read(dir.path()).unwrap_or_else(|error| {
-                tracing::warn!("the layers of {} can't be read: {error}", dir.path().display());
+                tracing::warn!(device = %id, "the layers of {} can't be read: {error}", dir.path().display());
                 Vec::new()
             });
             let (store, map) = dir.open_store(cluster, id, limits)?;
@@ -178,7 +178,7 @@ impl Opener {
                 None => None,
             },
             Err(error) => {
-                tracing::error!("{error:#}; the node goes on without {name}");
+                tracing::error!(device = %name, "{error:#}; the node goes on without {name}");
                 None
             }
         }
@@ -190,16 +190,19 @@ impl Opener {
         let began = Instant::now();
         let mut work = std::pin::pin!(work);
         let mut reported = false;
+        // Until the cluster knows the device, its name is all that there is.
+        let named = device.map_or_else(|| what.to_owned(), |device| device.to_string());
         loop {
             let report_interval = if reported { REPORT_INTERVAL } else { REPORT_INTERVAL.min(self.timeout) };
             if let Ok(done) = timeout(report_interval, &mut work).await {
                 if began.elapsed() >= REPORT_INTERVAL {
-                    tracing::info!("{what} is open after {} s", began.elapsed().as_secs());
+                    tracing::info!(device = named, "{what} is open after {} s", began.elapsed().as_secs());
                 }
                 return done;
             }
             let seconds = began.elapsed().as_secs();
             tracing::warn!(
+                device = named,
                 "{what} has been opening for {seconds} s; the node goes on without the device until it is open"
             );
             if let Some(device) = device.filter(|_| !reported && began.elapsed() >= self.timeout) {
@@ -237,7 +240,7 @@ impl Opener {
         };
         for record in model.devices.values().filter(|record| is_missing(record)) {
             let reason = format!("{} is not in its node's data folder any more", record.name);
-            tracing::error!("device {}: {reason}", record.id);
+            tracing::error!(device = %record.id, "device {}: {reason}", record.id);
             let failure = DeviceFailure { kind: FailureKind::Lost, reason, since: now_rfc3339() };
             self.client.note_device_failure(record.id, Some(&failure)).await?;
         }

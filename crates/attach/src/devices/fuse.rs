@@ -1,4 +1,4 @@
-//! A file of FUSE that a program in user space serves, and a loop device of it: for kernels without NVMe/TCP and NBD.
+//! A file of FUSE that a program in user space serves, and a loop device of it: for kernels without NVMe/TCP.
 //!
 //! The program is qemu-storage-daemon, which connects again when the node restarts, and can make the file larger while
 //! it is used; else nbdfuse, which can do neither. What others write at the same time is seen only past the kernel's
@@ -135,6 +135,11 @@ fn remove(outcome: std::io::Result<()>, path: &Path) -> Outcome<()> {
     }
 }
 
+/// Whether the storage daemon serves the volume; else nbdfuse does.
+fn is_daemons(wanted: &Wanted) -> bool {
+    is_there(DAEMON) && !wanted.shared
+}
+
 /// The volume as a node of QEMU's.
 fn block_node(name: &str, wanted: &Wanted) -> Outcome<Value> {
     let address = wanted.address_or_refusal("nbd", "--nbd")?;
@@ -168,7 +173,7 @@ impl Fuse {
 
     fn serve(place: &Place, wanted: &Wanted) -> Outcome<PathBuf> {
         place.make(&wanted.volume)?;
-        if is_there(DAEMON) && !wanted.shared {
+        if is_daemons(wanted) {
             Fuse::serve_with_daemon(place, wanted)
         } else {
             Fuse::serve_with_nbdfuse(place, wanted)
@@ -243,6 +248,10 @@ impl Fuse {
 impl Attach for Fuse {
     fn way(&self) -> Way {
         Way::Fuse
+    }
+
+    fn outlives_node(&self, wanted: &Wanted) -> bool {
+        is_daemons(wanted)
     }
 
     fn fits(&self, wanted: &Wanted) -> Outcome<()> {

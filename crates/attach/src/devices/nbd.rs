@@ -9,6 +9,8 @@ use crate::programs::{is_there, run};
 use crate::{AttachError, Outcome};
 
 const CLIENT: &str = "nbd-client";
+/// The machine's namespace of process numbers, PROC_PID_INIT_INO.
+const MACHINES_PIDS: &str = "pid:[4026531836]";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The way.
@@ -27,6 +29,13 @@ fn connected(line: &[u8]) -> Option<String> {
 impl Nbd {
     pub(crate) fn new(sys: PathBuf, proc: PathBuf) -> Nbd {
         Nbd { sys, proc }
+    }
+
+    /// Whether process numbers here are not those that the kernel names its devices' programs by: it names the
+    /// machine's (drivers/block/nbd.c), whose namespace has a number of its own (include/linux/proc_ns.h).
+    fn is_apart(&self) -> bool {
+        let namespace = fs::read_link(self.proc.join("self/ns/pid"));
+        namespace.is_ok_and(|namespace| namespace != Path::new(MACHINES_PIDS))
     }
 
     /// The kernel's devices with the command line of the program that holds each.
@@ -49,10 +58,18 @@ impl Attach for Nbd {
         Way::Nbd
     }
 
+    fn outlives_node(&self, _wanted: &Wanted) -> bool {
+        false
+    }
+
     fn fits(&self, wanted: &Wanted) -> Outcome<()> {
         wanted.address_or_refusal("nbd", "--nbd")?;
         if !is_there(CLIENT) {
             return Err(AttachError::precondition(format!("{CLIENT} is not installed")));
+        }
+        if self.is_apart() {
+            let why = "this container has process numbers of its own, and NBD's devices are found by the machine's";
+            return Err(AttachError::precondition(why));
         }
         if self.devices().is_empty() {
             return Err(AttachError::precondition("the kernel has no NBD devices (modprobe nbd)"));
@@ -121,6 +138,20 @@ impl Attach for Nbd {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_container_with_process_numbers_of_its_own_is_told_from_the_machine() {
+        let root = tempfile::tempdir().unwrap();
+        let nbd = Nbd::new(root.path().join("sys"), root.path().into());
+        assert!(!nbd.is_apart(), "nothing is known");
+        fs::create_dir_all(root.path().join("self/ns")).unwrap();
+        for (namespace, is_apart) in [(MACHINES_PIDS, false), ("pid:[4026532201]", true)] {
+            let link = root.path().join("self/ns/pid");
+            let _ = fs::remove_file(&link);
+            std::os::unix::fs::symlink(namespace, &link).unwrap();
+            assert_eq!(nbd.is_apart(), is_apart, "{namespace}");
+        }
+    }
 
     #[test]
     fn a_volume_is_found_by_its_program() {

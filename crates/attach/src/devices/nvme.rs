@@ -62,6 +62,10 @@ impl Attach for Nvme {
         Way::Nvme
     }
 
+    fn outlives_node(&self, _wanted: &Wanted) -> bool {
+        true
+    }
+
     fn fits(&self, wanted: &Wanted) -> Outcome<()> {
         wanted.address_or_refusal("nvme", "--nvme")?;
         if !is_there(CLI) {

@@ -87,10 +87,24 @@ fn short(details: Map<String, Value>) -> Value {
 pub(super) fn log(deed: &Deed, status: u16) {
     let AuditRecord { who, role, from, operation, method, path, details, .. } = deed.record();
     let changed = deed.revision().map_or_else(|| "nothing changed".to_owned(), |at| format!("revision {at}"));
-    let details = if details.is_null() { String::new() } else { format!(" {details}") };
+    let shown = if details.is_null() { String::new() } else { format!(" {details}") };
     tracing::info!(
-        "audit: {who} (role {role}) from {from}: {operation}, {method} {path}{details}: {status}, {changed}"
+        volume = named(path, "volumes").or_else(|| made(path, details)),
+        group = named(path, "groups"),
+        device = named(path, "devices"),
+        "audit: {who} (role {role}) from {from}: {operation}, {method} {path}{shown}: {status}, {changed}"
     );
+}
+
+/// What a path names of this kind: `/v1/KIND/NAME…`.
+fn named<'a>(path: &'a str, kind: &str) -> Option<&'a str> {
+    let mut parts = path.split('/').skip(2);
+    (parts.next() == Some(kind)).then(|| parts.next()).flatten()
+}
+
+/// The name of a volume that is to be made.
+fn made<'a>(path: &str, details: &'a Value) -> Option<&'a str> {
+    (path == "/v1/volumes").then(|| details.get("body")?.get("name")?.as_str()).flatten()
 }
 
 fn word(proof: AuditProof) -> &'static str {
@@ -160,6 +174,16 @@ mod tests {
         let said = json!({ "name": "a", "token": "x", "chap": [{ "Secret": "y", "user": "u" }], "in_password": "z", "secret": null });
         let left = json!({ "name": "a", "token": "…", "chap": [{ "Secret": "…", "user": "u" }], "in_password": "…", "secret": null });
         assert_eq!(without_secrets(said), left);
+    }
+
+    #[test]
+    fn a_line_names_what_a_request_is_about() {
+        assert_eq!(named("/v1/volumes/v1/resize", "volumes"), Some("v1"));
+        assert_eq!(named("/v1/devices/3", "volumes"), None);
+        assert_eq!(named("/v1/volumes", "volumes"), None);
+        let details = json!({ "body": { "name": "v1" } });
+        assert_eq!([made("/v1/volumes", &details), made("/v1/hosts", &details)], [Some("v1"), None]);
+        assert_eq!(made("/v1/volumes", &Value::Null), None);
     }
 
     #[test]

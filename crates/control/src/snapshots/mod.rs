@@ -144,7 +144,8 @@ impl Snapshots {
             // If that fails, too, the leader does it.
             let volumes: Vec<String> = wishes.iter().map(|wish| wish.volume.clone()).collect();
             if let Err(error) = self.meta.call_off_cut(&id, &volumes).await {
-                tracing::warn!("can't call a snapshot of {} off: {error}", volumes.join(", "));
+                let names = volumes.join(", ");
+                tracing::warn!(volume = names, "can't call a snapshot of {names} off: {error}");
             }
         }
         outcome
@@ -304,7 +305,7 @@ impl Snapshots {
         let clone = self.meta.clone_snapshot(&spec(&snapshot.name)).await;
         // The clone holds what it needs by itself; if this fails, the snapshot ends by its time.
         if let Err(error) = self.meta.delete_snapshot(snapshot.volume, &snapshot.name).await {
-            tracing::warn!("snapshot {volume}@{} is left over from a clone: {error}", snapshot.name);
+            tracing::warn!(volume, "snapshot {volume}@{} is left over from a clone: {error}", snapshot.name);
         }
         clone
     }

@@ -125,7 +125,8 @@ crate::calls::service! {
     GroupController => Controller {
         group_controller_get_capabilities: GroupControllerGetCapabilitiesRequest
             => GroupControllerGetCapabilitiesResponse;
-        create_volume_group_snapshot: CreateVolumeGroupSnapshotRequest => CreateVolumeGroupSnapshotResponse;
+        create_volume_group_snapshot: CreateVolumeGroupSnapshotRequest (source_volume_ids)
+            => CreateVolumeGroupSnapshotResponse;
         delete_volume_group_snapshot: DeleteVolumeGroupSnapshotRequest => DeleteVolumeGroupSnapshotResponse;
         get_volume_group_snapshot: GetVolumeGroupSnapshotRequest => GetVolumeGroupSnapshotResponse;
     }

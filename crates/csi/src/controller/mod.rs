@@ -68,22 +68,22 @@ impl Controller {
 
 crate::calls::service! {
     controller_server::Controller => Controller {
-        create_volume: CreateVolumeRequest => CreateVolumeResponse;
-        delete_volume: DeleteVolumeRequest => DeleteVolumeResponse;
-        controller_publish_volume: ControllerPublishVolumeRequest => ControllerPublishVolumeResponse;
-        controller_unpublish_volume: ControllerUnpublishVolumeRequest => ControllerUnpublishVolumeResponse;
-        validate_volume_capabilities: ValidateVolumeCapabilitiesRequest => ValidateVolumeCapabilitiesResponse;
+        create_volume: CreateVolumeRequest (name) => CreateVolumeResponse;
+        delete_volume: DeleteVolumeRequest (volume_id) => DeleteVolumeResponse;
+        controller_publish_volume: ControllerPublishVolumeRequest (volume_id) => ControllerPublishVolumeResponse;
+        controller_unpublish_volume: ControllerUnpublishVolumeRequest (volume_id) => ControllerUnpublishVolumeResponse;
+        validate_volume_capabilities: ValidateVolumeCapabilitiesRequest (volume_id) => ValidateVolumeCapabilitiesResponse;
         list_volumes: ListVolumesRequest => ListVolumesResponse;
         controller_list_volume_health: ControllerListVolumeHealthRequest => ControllerListVolumeHealthResponse;
-        controller_get_volume_health: ControllerGetVolumeHealthRequest => ControllerGetVolumeHealthResponse;
+        controller_get_volume_health: ControllerGetVolumeHealthRequest (volume_id) => ControllerGetVolumeHealthResponse;
         get_capacity: GetCapacityRequest => GetCapacityResponse;
         controller_get_capabilities: ControllerGetCapabilitiesRequest => ControllerGetCapabilitiesResponse;
-        create_snapshot: CreateSnapshotRequest => CreateSnapshotResponse;
-        delete_snapshot: DeleteSnapshotRequest => DeleteSnapshotResponse;
-        list_snapshots: ListSnapshotsRequest => ListSnapshotsResponse;
-        get_snapshot: GetSnapshotRequest => GetSnapshotResponse;
-        controller_expand_volume: ControllerExpandVolumeRequest => ControllerExpandVolumeResponse;
-        controller_get_volume: ControllerGetVolumeRequest => ControllerGetVolumeResponse;
-        controller_modify_volume: ControllerModifyVolumeRequest => ControllerModifyVolumeResponse;
+        create_snapshot: CreateSnapshotRequest (source_volume_id) => CreateSnapshotResponse;
+        delete_snapshot: DeleteSnapshotRequest (snapshot_id) => DeleteSnapshotResponse;
+        list_snapshots: ListSnapshotsRequest (source_volume_id) => ListSnapshotsResponse;
+        get_snapshot: GetSnapshotRequest (snapshot_id) => GetSnapshotResponse;
+        controller_expand_volume: ControllerExpandVolumeRequest (volume_id) => ControllerExpandVolumeResponse;
+        controller_get_volume: ControllerGetVolumeRequest (volume_id) => ControllerGetVolumeResponse;
+        controller_modify_volume: ControllerModifyVolumeRequest (volume_id) => ControllerModifyVolumeResponse;
     }
 }

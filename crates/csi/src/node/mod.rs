@@ -141,14 +141,14 @@ impl Node {
 
 crate::calls::service! {
     node_server::Node => Node {
-        node_stage_volume: NodeStageVolumeRequest => NodeStageVolumeResponse;
-        node_unstage_volume: NodeUnstageVolumeRequest => NodeUnstageVolumeResponse;
-        node_publish_volume: NodePublishVolumeRequest => NodePublishVolumeResponse;
-        node_unpublish_volume: NodeUnpublishVolumeRequest => NodeUnpublishVolumeResponse;
-        node_get_volume_stats: NodeGetVolumeStatsRequest => NodeGetVolumeStatsResponse;
-        node_get_volume_health: NodeGetVolumeHealthRequest => NodeGetVolumeHealthResponse;
+        node_stage_volume: NodeStageVolumeRequest (volume_id) => NodeStageVolumeResponse;
+        node_unstage_volume: NodeUnstageVolumeRequest (volume_id) => NodeUnstageVolumeResponse;
+        node_publish_volume: NodePublishVolumeRequest (volume_id) => NodePublishVolumeResponse;
+        node_unpublish_volume: NodeUnpublishVolumeRequest (volume_id) => NodeUnpublishVolumeResponse;
+        node_get_volume_stats: NodeGetVolumeStatsRequest (volume_id) => NodeGetVolumeStatsResponse;
+        node_get_volume_health: NodeGetVolumeHealthRequest (volume_id) => NodeGetVolumeHealthResponse;
         node_get_storage_health: NodeGetStorageHealthRequest => NodeGetStorageHealthResponse;
-        node_expand_volume: NodeExpandVolumeRequest => NodeExpandVolumeResponse;
+        node_expand_volume: NodeExpandVolumeRequest (volume_id) => NodeExpandVolumeResponse;
         node_get_capabilities: NodeGetCapabilitiesRequest => NodeGetCapabilitiesResponse;
         node_get_info: NodeGetInfoRequest => NodeGetInfoResponse;
     }

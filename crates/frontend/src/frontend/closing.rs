@@ -3,8 +3,9 @@
 use super::{Context, Frontend};
 use crate::HANDSHAKE_MAX;
 use crate::admission::{Admission, May, Who};
+use crate::client::Client;
 use crate::effect::{Close, Effect};
-use azekura_base::VolumeId;
+use azekura_base::{VolumeId, Warning};
 use azekura_gateway::Backend;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -44,11 +45,21 @@ impl<K: Copy + Ord> Frontend<K> {
         self.effects.extend(late.map(|conn| Effect::Close(conn, Close::AtOnce)));
     }
 
+    /// Tells of a client that does not keep to its protocol.
+    pub(super) fn violated(&mut self, client: &Client, violation: &str, now: Duration) {
+        let Some(more) = self.violations.note(&violation.to_owned(), now) else { return };
+        let warning = Warning::new(format!("closing a client's connection: {violation}{more}"));
+        self.warn(match &client.volume {
+            Some((which, _)) => warning.volume(&*which.volume),
+            None => warning,
+        });
+    }
+
     /// A client has shown something wrong. False: it is told later.
     pub(super) fn mistaken(&mut self, conn: K, address: Option<IpAddr>, what: &str, now: Duration) -> bool {
         let from = address.map(|address| format!(", from {address}")).unwrap_or_default();
         if let Some(more) = self.violations.note(&format!("{what}{from}"), now) {
-            self.effects.push_back(Effect::Warn(format!("refusing a client: {what}{from}{more}")));
+            self.warn(Warning::new(format!("refusing a client: {what}{from}{more}")));
         }
         self.tries.failed(conn, address, now)
     }
@@ -134,7 +145,7 @@ impl<K: Copy + Ord> Frontend<K> {
             }
             let text =
                 format!("volume {which} is not attached here any more: its {} connections are closed", users.len());
-            self.effects.push_back(Effect::Warn(text));
+            self.warn(Warning::new(text).volume(&*which.volume));
             // A host that goes on through another node takes a lost connection for a lost path, and an answer for one.
             let how = if which.host.is_some() { Close::AtOnce } else { Close::AfterDrain };
             self.effects.extend(users.into_iter().map(|conn| Effect::Close(conn, how)));

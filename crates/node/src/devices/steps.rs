@@ -9,7 +9,7 @@ use crate::pending::PendingOp;
 use crate::reads::Reads;
 use azekura_base::{
     BLOCK_SIZE, BlockIndex, BlockRange, CHUNK_BLOCKS, Checksum, ChunkIndex, DeviceId, Extent, IoStatus, LayerId,
-    PageBuf, PgId, Slab,
+    PageBuf, PgId, Slab, Warning,
 };
 use azekura_replica::{Group, Recovered};
 use azekura_store::{ChunkDigest, Completion, Initialisation, IoId, MapError, OpenError, ReadError, Report, Store};
@@ -181,13 +181,12 @@ impl Node {
                         MapError::Full(_) => "; make room in the device's folder",
                         MapError::Refused(_) | MapError::Failed(_) => "",
                     };
-                    self.effects.push_back(Effect::Warn(format!("device {id}: {error}; it is tried again{way_out}")));
+                    self.warn(Warning::new(format!("device {id}: {error}; it is tried again{way_out}")).device(id));
                 }
                 Report::LeafDamaged { key, what } => {
                     let place = self.directory.view.place_of(key.layer, key.chunk, BlockIndex(0));
-                    let warning =
-                        format!("device {id}: {what}; the chunk at {place} is brought level from another copy");
-                    self.effects.push_back(Effect::Warn(warning));
+                    let text = format!("device {id}: {what}; the chunk at {place} is brought level from another copy");
+                    self.warn(place.named_in(Warning::new(text).device(id)));
                     self.devices.entry(id).and_modify(|device| device.unknown_at = Duration::ZERO);
                 }
                 Report::RowsLost { what, .. } => {
@@ -227,7 +226,7 @@ impl Node {
             Completion::Modified { token, result } => {
                 if let Some(PendingOp::Changes { pg, copy, id: listing }) = device.pending.remove(token) {
                     if let Err(error) = &result {
-                        self.effects.push_back(Effect::Warn(format!("device {id}: {error}")));
+                        self.warn(Warning::new(format!("device {id}: {error}")).device(id));
                     }
                     let chunks = |list: Vec<_>| list.into_iter().map(|(layer, chunk, _)| (layer, chunk));
                     let changes = result.ok().map(|list| self.compared_chunks(chunks(list)));
@@ -256,8 +255,7 @@ impl Node {
                 let pending = device.pending.remove(token);
                 if let Err(error) = &result {
                     let too_many = device.errors.count(pending.as_ref().and_then(PendingOp::chunk), error);
-                    let what = self.text_of(pending.as_ref().and_then(PendingOp::chunk), error);
-                    self.effects.push_back(Effect::Warn(format!("device {id}: {what}")));
+                    self.warn_of_read(id, pending.as_ref().and_then(PendingOp::chunk), error);
                     self.effects.extend(too_many.map(|why| Effect::DeviceFailing(id, why)));
                     self.found_damaged(id, pending.as_ref(), error);
                 }
@@ -272,21 +270,22 @@ impl Node {
         }
     }
 
-    /// An error of a read, with the place that it is at.
-    fn text_of(&self, chunk: Option<(LayerId, ChunkIndex)>, error: &ReadError) -> String {
-        match (chunk, error) {
-            (Some((layer, chunk)), ReadError::Checksum { block }) => {
-                format!("{}: the block fails its checksum", self.directory.view.place_of(layer, chunk, *block))
-            }
+    /// Tells of an error of a read, with the place that it is at.
+    fn warn_of_read(&mut self, device: DeviceId, chunk: Option<(LayerId, ChunkIndex)>, error: &ReadError) {
+        let bad = match *error {
+            ReadError::Checksum { block } => Some((block, "the block fails its checksum")),
             // Decision 0014: clients get an error, and people hear which block the group has given up.
-            (Some((layer, chunk)), ReadError::Lost { block }) => {
-                format!(
-                    "{}: the block is lost: no copy could give it",
-                    self.directory.view.place_of(layer, chunk, *block)
-                )
+            ReadError::Lost { block } => Some((block, "the block is lost: no copy could give it")),
+            _ => None,
+        };
+        let warning = match chunk.zip(bad) {
+            Some(((layer, chunk), (block, what))) => {
+                let place = self.directory.view.place_of(layer, chunk, block);
+                place.named_in(Warning::new(format!("device {device}: {place}: {what}")))
             }
-            _ => error.to_string(),
-        }
+            None => Warning::new(format!("device {device}: {error}")),
+        };
+        self.warn(warning.device(device));
     }
 
     /// A read has met a damaged block: its group writes it anew from a good copy.
@@ -331,7 +330,7 @@ impl Node {
         let pending = self.devices.get_mut(&id).and_then(|device| device.pending.remove(token));
         let Some(PendingOp::Checksums { pg, id: wish }) = pending else { return };
         if let Err(error) = &result {
-            self.effects.push_back(Effect::Warn(format!("device {id}: {error}")));
+            self.warn(Warning::new(format!("device {id}: {error}")).device(id));
         }
         let checksums = result.map(|digest| by_block(&digest)).map_err(|_| IoStatus::Io);
         self.wake(pg, id, |group| group.checksums_loaded(wish, checksums));

@@ -4,7 +4,7 @@ use super::{Inbound, Outbound};
 use crate::effect::{ConnKey, Effect};
 use crate::node::Node;
 use crate::{DIAL_TIMEOUT, GREETING_TIMEOUT, INBOUND_MAX, LINK_SILENCE, UNGREETED_MAX};
-use azekura_base::{DeviceId, Endpoint, NodeId, PeerKey};
+use azekura_base::{DeviceId, Endpoint, NodeId, PeerKey, Warning};
 use azekura_replica::{Client, Window, WindowLimits};
 use azekura_wire::{Hello, Message, VERSION};
 
@@ -260,7 +260,7 @@ impl Node {
     /// again.
     pub(in crate::links) fn refuse_greeting(&mut self, conn: ConnKey, peer: Endpoint, why: &str) {
         if let Some(more) = self.mesh.links.refusals.note(&peer, self.now) {
-            self.effects.push_back(Effect::Warn(format!("closing a connection of node {peer}: {why}{more}")));
+            self.warn(Warning::new(format!("closing a connection of node {peer}: {why}{more}")).peer(peer));
         }
         self.hang_up(conn);
         self.closed(conn);
@@ -268,7 +268,11 @@ impl Node {
 
     /// Closes a connection whose peer does not keep to the protocol.
     pub(crate) fn refuse(&mut self, conn: ConnKey, why: &str) {
-        self.effects.push_back(Effect::Warn(format!("closing a connection: {why}")));
+        let warning = Warning::new(format!("closing a connection: {why}"));
+        self.warn(match self.other_end(conn) {
+            Some(peer) => warning.peer(peer),
+            None => warning,
+        });
         self.hang_up(conn);
         self.closed(conn);
     }

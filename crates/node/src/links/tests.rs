@@ -28,7 +28,7 @@ fn effects(node: &mut Node) -> (Vec<String>, Vec<ConnKey>) {
     let (mut warnings, mut closed) = (Vec::new(), Vec::new());
     while let Some(effect) = node.next_effect() {
         match effect {
-            Effect::Warn(what) => warnings.push(what),
+            Effect::Warn(warning) => warnings.push(warning.text),
             Effect::Close(conn) => closed.push(conn),
             effect => panic!("unexpected {effect:?}"),
         }

@@ -221,7 +221,7 @@ impl Keeper {
         let to_write = to_write && !self.has_just_turned(&volume);
         let outcome = self.try_to_attach(&volume, to_write).await;
         if to_write && outcome.is_ok() {
-            tracing::info!("volume {volume} is written through this node from now on");
+            tracing::info!(volume = volume.volume, "volume {volume} is written through this node from now on");
         }
         self.tell_holders(|holders| holders.attached(&volume, outcome));
     }
@@ -246,7 +246,7 @@ impl Keeper {
         let wanting = Wanting { node, incarnation, host: volume.host.clone(), to_write };
         let attached = self.attacher.attach_for_clients(&volume.volume, &wanting).await;
         let had = attached.map_err(|error| {
-            tracing::info!("a client can't have volume {volume}: {error}");
+            tracing::info!(volume = volume.volume, "a client can't have volume {volume}: {error}");
             let why = error.hint().map_or_else(|| error.to_string(), |hint| format!("{error}; {hint}"));
             Refusal { why, attached: None }
         })?;
@@ -258,7 +258,7 @@ impl Keeper {
 
     async fn give_back(self, volume: VolumeUse, attachment: Generation) {
         while let Err(error) = self.attacher.give_back(&volume.volume, self.node, attachment).await {
-            tracing::warn!("can't give volume {volume} back: {error}");
+            tracing::warn!(volume = volume.volume, "can't give volume {volume} back: {error}");
             tokio::time::sleep(RETRY_PAUSE).await;
         }
         self.tell_holders(|holders| holders.given_back(&volume));

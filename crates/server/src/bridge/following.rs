@@ -103,13 +103,13 @@ impl Following {
 
     /// From now on a device's folder is told of layers; the rest of its log is initialised.
     fn attend(&mut self, shard: Shard, id: DeviceId, folder: &Path) {
-        self.notes.push(Note::new(folder.to_owned()));
+        self.notes.push(Note::new(id, folder.to_owned()));
         self.known_sender.send_replace(self.known.clone());
         let Some(handle) = self.shards.of(shard).cloned() else { return };
         match DeviceDir::open(folder) {
             Ok(dir) => initialise::start(dir, id, handle, Arc::clone(&self.stop_initialising)),
             Err(error) => {
-                tracing::error!("device {id}: the log is not initialised further: {error:#}");
+                tracing::error!(device = %id, "device {id}: the log is not initialised further: {error:#}");
                 handle.send(Command::NotInitialised(id, format!("its folder can't be read: {error:#}")));
             }
         }

@@ -35,6 +35,7 @@ pub async fn scrubbed(client: MetaClient, pg: PgId, report: ScrubReport, found: 
     if report.findings() > 0 {
         let places = found.iter().take(FOUND_BLOCKS_MAX).map(|found| format!("; {}", record(found.clone(), 0)));
         tracing::error!(
+            group = %pg,
             "group {pg}: {} scrub: {} blocks were damaged, {} blocks differed between copies and were written anew, {} chunks \
              could not be read{}",
             if report.kind == ScrubKind::Light { "light" } else { "deep" },
@@ -57,7 +58,7 @@ pub async fn scrubbed(client: MetaClient, pg: PgId, report: ScrubReport, found: 
         scrub.note_found(found.iter().take(FOUND_BLOCKS_MAX).map(|found| record(found.clone(), at)));
     };
     if let Err(error) = client.update_scrub(pg, note).await {
-        tracing::warn!("can't note that group {pg} was scrubbed: {error}");
+        tracing::warn!(group = %pg, "can't note that group {pg} was scrubbed: {error}");
     }
 }
 
@@ -94,7 +95,7 @@ impl Met {
             scrub.note_found(newest.iter().cloned());
         };
         while let Err(error) = client.update_scrub(pg, note).await {
-            tracing::warn!("can't note that readers have met {count} bad blocks in group {pg}: {error}");
+            tracing::warn!(group = %pg, "can't note that readers have met {count} bad blocks in group {pg}: {error}");
             tokio::time::sleep(RETRY_PAUSE).await;
         }
     }

@@ -72,6 +72,7 @@ async fn tell_once(client: &MetaClient, shards: &Handles, model: &Model, parents
     for holdings in found.iter().flatten() {
         client.tell_holdings(holdings).await?;
         tracing::info!(
+            device = %holdings.device,
             "the configuration was restored: device {} holds copies of {} groups, and {} layers that it does not know",
             holdings.device,
             holdings.groups.len(),

@@ -7,7 +7,7 @@ use crate::bridge::statistics::Failures;
 use crate::driver::clients;
 use crate::driver::commands::Command;
 use crate::driver::messages::{Handles, Report};
-use azekura_base::{DeviceId, PgId, Shard};
+use azekura_base::{DeviceId, PgId, Shard, Warning};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::CasOutcome;
 use azekura_meta::time::now_rfc3339;
@@ -22,6 +22,30 @@ use tokio::sync::mpsc;
 /// Pause before a change is tried again that the configuration server did not confirm.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
+/// Tells of what the data plane warns of.
+fn warn(warning: &Warning) {
+    let Warning { text, volume, group, device, layer, peer } = warning;
+    tracing::warn!(
+        volume = volume.as_deref(),
+        group = group.map(tracing::field::display),
+        device = device.map(tracing::field::display),
+        layer = layer.map(tracing::field::display),
+        peer = peer.map(tracing::field::display),
+        "{text}"
+    );
+}
+
+/// Tells that a device hangs, or does not any more.
+fn warn_of_silence(device: DeviceId, hangs: bool, ms: u128) {
+    match hangs {
+        true => tracing::warn!(
+            device = %device,
+            "device {device} has not answered for {ms} ms: nobody waits for its copies"
+        ),
+        false => tracing::warn!(device = %device, "device {device} answers again; it was silent for {ms} ms"),
+    }
+}
+
 /// Works off reports until the data plane ends.
 pub async fn carry_out(
     client: MetaClient,
@@ -34,14 +58,15 @@ pub async fn carry_out(
     let mut nexuses = NexusKeeper::new(shards.clone());
     while let Some((shard, report)) = reports.recv().await {
         match report {
-            Report::Warn(what) => tracing::warn!("{what}"),
+            Report::Warn(what) => warn(&what),
             Report::DeviceOpen(device, Ok(())) => {
-                tracing::info!("device {device} is open");
+                tracing::info!(device = %device, "device {device} is open");
                 failures.lock().unwrap_or_else(PoisonError::into_inner).remove(&device);
                 tokio::spawn(note_failure(client.clone(), device, None));
             }
             Report::DeviceOpen(device, Err(Breakdown { reason, for_good })) => {
                 tracing::error!(
+                    device = %device,
                     "device {device} is out of service: {reason}; its copies are not served from this node"
                 );
                 failures.lock().unwrap_or_else(PoisonError::into_inner).insert(device, reason.clone());
@@ -49,17 +74,12 @@ pub async fn carry_out(
                 tokio::spawn(note_failure(client.clone(), device, Some((kind, reason))));
             }
             Report::DeviceFailing(device, reason) => {
-                tracing::error!("device {device} is failing: {reason}; its copies get new homes");
+                tracing::error!(device = %device, "device {device} is failing: {reason}; its copies get new homes");
                 tokio::spawn(note_failure(client.clone(), device, Some((FailureKind::Failing, reason))));
             }
-            Report::DeviceHangs(device, true, silence) => {
-                let ms = silence.as_millis();
-                tracing::warn!("device {device} has not answered for {ms} ms: nobody waits for its copies");
-            }
-            Report::DeviceHangs(device, false, silence) => {
-                tracing::warn!("device {device} answers again; it was silent for {} ms", silence.as_millis());
-            }
+            Report::DeviceHangs(device, hangs, silence) => warn_of_silence(device, hangs, silence.as_millis()),
             Report::DeviceSlow(device, time) => tracing::warn!(
+                device = %device,
                 "device {device} is slow: a write takes {} ms there, many times longer than on others: nobody waits for \
                  its copies for a while (look at the drive's health, or drain it: azekura device drain {device})",
                 time.as_millis()
@@ -68,7 +88,11 @@ pub async fn carry_out(
                 let client = client.clone();
                 tokio::spawn(async move {
                     while let Err(error) = client.confirm_layer_gone(layer, device).await {
-                        tracing::warn!("can't note that layer {layer} is gone from device {device}: {error}");
+                        tracing::warn!(
+                            layer = %layer,
+                            device = %device,
+                            "can't note that layer {layer} is gone from device {device}: {error}"
+                        );
                         tokio::time::sleep(RETRY_PAUSE).await;
                     }
                 });
@@ -79,7 +103,7 @@ pub async fn carry_out(
                 let client = client.clone();
                 tokio::spawn(async move {
                     while let Err(error) = client.confirm_copy_forgotten(pg, device).await {
-                        tracing::warn!("can't note that device {device} has no copy of group {pg} any more: {error}");
+                        tracing::warn!(device = %device, group = %pg, "can't note that device {device} has no copy of group {pg} any more: {error}");
                         tokio::time::sleep(RETRY_PAUSE).await;
                     }
                 });
@@ -110,7 +134,7 @@ async fn note_failure(client: MetaClient, device: DeviceId, failure: Option<(Fai
         if matches!(error, MetaError::NotFound { .. }) {
             return; // It was removed from the cluster.
         }
-        tracing::warn!("can't note the state of device {device}: {error}");
+        tracing::warn!(device = %device, "can't note the state of device {device}: {error}");
         tokio::time::sleep(RETRY_PAUSE).await;
     }
 }
@@ -136,12 +160,14 @@ async fn propose(client: MetaClient, shards: Handles, shard: Shard, pg: PgId, de
                 break None;
             }
             Err(error) => {
-                tracing::warn!("group {pg}: can't change its configuration: {error}");
+                tracing::warn!(group = %pg, "group {pg}: can't change its configuration: {error}");
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
         }
     };
     tracing::debug!(
+        group = %pg,
+        device = %config.primary,
         "group {pg}: version {}, epoch {} of device {}, in sync {:?}: {} after {} ms",
         config.version,
         config.epoch,

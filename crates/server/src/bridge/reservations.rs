@@ -120,7 +120,7 @@ impl ReservationKeeper {
                     match client.heed_reservations(&name, id, process, number).await {
                         Ok(()) | Err(MetaError::NotFound { .. }) => {}
                         Err(error) => {
-                            tracing::warn!("can't confirm the reservation of volume {name}: {error}");
+                            tracing::warn!(volume = %name, "can't confirm the reservation of volume {name}: {error}");
                             has_failed = true;
                         }
                     }
@@ -177,7 +177,10 @@ fn answer(volume: &str, told: Result<Told, MetaError>) -> ReservationAnswer {
         Ok(Told { status: Some(status), .. }) => ReservationAnswer::Status(status),
         Ok(Told { record, .. }) => ReservationAnswer::Record(Box::new(record)),
         Err(error) => {
-            tracing::warn!("what a client asks of the reservations of volume {volume} is not answered: {error}");
+            tracing::warn!(
+                volume,
+                "what a client asks of the reservations of volume {volume} is not answered: {error}"
+            );
             let is_for_good = matches!(error, MetaError::NotFound { .. } | MetaError::Broken { .. });
             if is_for_good { ReservationAnswer::Failed } else { ReservationAnswer::Later }
         }

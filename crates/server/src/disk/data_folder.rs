@@ -229,7 +229,7 @@ impl DataFolder {
             let (name, path) = self.named(number);
             match DeviceDir::create_on_disk(&path, &disk.path) {
                 Ok(_) => {
-                    tracing::info!("{name} is made on {}", disk.path.display());
+                    tracing::info!(device = %name, "{name} is made on {}", disk.path.display());
                     numbers.push(number);
                 }
                 Err(error) => {

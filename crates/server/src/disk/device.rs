@@ -19,6 +19,7 @@ use azekura_store::{
 };
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
@@ -149,6 +150,7 @@ impl DeviceDir {
         );
         if size > SIZE_MAX {
             tracing::warn!(
+                device = path.file_name().and_then(OsStr::to_str),
                 "{} uses 16 TiB of the {} GiB that it may have: more devices (--devices) use the rest",
                 path.display(),
                 size >> 30
@@ -169,7 +171,11 @@ impl DeviceDir {
     fn begin_on_disk(path: &Path, disk: &Path) -> Result<DeviceDir> {
         let size = disks::check_blank(disk)?;
         if size > SIZE_MAX {
-            tracing::warn!("of {} 16 TiB are used: make partitions to use the rest", disk.display());
+            tracing::warn!(
+                device = path.file_name().and_then(OsStr::to_str),
+                "of {} 16 TiB are used: make partitions to use the rest",
+                disk.display()
+            );
         }
         let size = size.min(SIZE_MAX);
         room::check_map(path, size)?;
@@ -287,6 +293,7 @@ impl DeviceDir {
         let log = self.log()?;
         match room::reserve_map(&map_path, self.file.size) {
             Err(error) if formatted => tracing::warn!(
+                device = %id,
                 "no room could be reserved for the map {}: {error}; if the file system gets full, the device stops to take writes",
                 map_path.display()
             ),
@@ -313,7 +320,7 @@ impl DeviceDir {
         if known != (true, self.file.segments_ready) {
             match self.save() {
                 // What it would say is found out at each start.
-                Err(error) if formatted => tracing::warn!("{error:#}; the device is opened all the same"),
+                Err(error) if formatted => tracing::warn!(device = %id, "{error:#}; the device is opened all the same"),
                 saved => saved?,
             }
         }

@@ -63,7 +63,8 @@ impl Initialising {
                 Err(error) if lacks_room(&error) => {
                     if !std::mem::replace(&mut reported, true) {
                         self.tell(Initialisation::Halted);
-                        tracing::warn!("device {}: initialising the log waits for room: {error:#}", self.id);
+                        let id = self.id;
+                        tracing::warn!(device = %id, "device {id}: initialising the log waits for room: {error:#}");
                     }
                     std::thread::sleep(REST_MAX);
                 }
@@ -102,7 +103,8 @@ impl Initialising {
     fn note(&self) -> Result<()> {
         match self.dir.save() {
             Err(error) if lacks_room(&error) => {
-                tracing::warn!("device {}: how far its log is initialised is not noted: {error:#}", self.id);
+                let id = self.id;
+                tracing::warn!(device = %id, "device {id}: how far its log is initialised is not noted: {error:#}");
                 Ok(())
             }
             saved => saved,
@@ -126,7 +128,7 @@ pub fn start(dir: DeviceDir, id: DeviceId, data_plane: Handle, stop: Arc<AtomicB
     let mut work = Initialising { dir, id, data_plane, stop };
     let run = move || {
         if let Err(error) = work.run() {
-            tracing::error!("device {id}: initialising the log stopped: {error:#}");
+            tracing::error!(device = %id, "device {id}: initialising the log stopped: {error:#}");
             work.tell(Initialisation::Halted);
             // Nothing may be written for long: who waited for a client to meet this would be told too late.
             work.data_plane.send(Command::NotInitialised(id, format!("initialising the log stopped: {error:#}")));
@@ -134,7 +136,7 @@ pub fn start(dir: DeviceDir, id: DeviceId, data_plane: Handle, stop: Arc<AtomicB
     };
     if let Err(error) = std::thread::Builder::new().name(format!("init-{id}")).spawn(run) {
         let why = format!("no thread to initialise the log: {error}");
-        tracing::error!("device {id}: {why}");
+        tracing::error!(device = %id, "device {id}: {why}");
         told.send(Command::SegmentsReady(id, ready, Initialisation::Halted));
         told.send(Command::NotInitialised(id, why));
     }

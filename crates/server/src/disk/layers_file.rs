@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use azekura_base::LayerId;
+use azekura_base::{DeviceId, LayerId};
 use tokio::task::JoinHandle;
 
 /// Name of the file in a device's folder: a JSON list of pairs, a layer and the layer below it.
@@ -18,6 +18,7 @@ const PATIENCE: Duration = Duration::from_millis(300);
 
 /// The file in one device's folder, kept as new as the device allows.
 pub struct Note {
+    device: DeviceId,
     folder: PathBuf,
     /// What the file says, or could not be made to say.
     parents: Option<BTreeMap<LayerId, LayerId>>,
@@ -26,10 +27,10 @@ pub struct Note {
 }
 
 impl Note {
-    /// The file in `folder`, of which nothing is known.
+    /// The file in a device's folder, of which nothing is known.
     #[must_use]
-    pub fn new(folder: PathBuf) -> Note {
-        Note { folder, parents: None, writing: None }
+    pub fn new(device: DeviceId, folder: PathBuf) -> Note {
+        Note { device, folder, parents: None, writing: None }
     }
 
     /// Writes the tree if the file says something else, in [`PATIENCE`] or later. To be called again with every change
@@ -40,15 +41,16 @@ impl Note {
             return;
         }
         self.parents = Some(parents.clone());
-        let (folder, parents) = (self.folder.clone(), parents.clone());
+        let (device, folder, parents) = (self.device, self.folder.clone(), parents.clone());
         let work = move || {
             if let Err(error) = write(&folder, &parents) {
-                tracing::warn!("can't note the layers in {}: {error}", folder.display());
+                tracing::warn!(device = %device, "can't note the layers in {}: {error}", folder.display());
             }
         };
         let mut writing = tokio::task::spawn_blocking(work);
         if tokio::time::timeout(PATIENCE, &mut writing).await.is_err() {
-            tracing::warn!("{} does not answer: the layers are noted there later", self.folder.display());
+            let folder = self.folder.display();
+            tracing::warn!(device = %device, "{folder} does not answer: the layers are noted there later");
             self.writing = Some(writing);
         }
     }

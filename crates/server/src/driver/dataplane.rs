@@ -15,7 +15,7 @@ use crate::driver::peers::{Dialled, PeerSide};
 use crate::driver::stream::Conn;
 use crate::listeners::Speak;
 use crate::opening::opens_late;
-use azekura_base::{DeviceId, PgId, Transport, trim_free_buffers};
+use azekura_base::{DeviceId, PgId, Transport, Warning, trim_free_buffers};
 use azekura_frontend::Frontend;
 use azekura_node::{Effect, Identity, Node};
 use azekura_reactor::{Close, CloseReason, ConnId, Event, ListenerId, PeerAddress, Reactor};
@@ -231,7 +231,7 @@ impl DataPlane {
             // The machine may have stood still, and its clock with it.
             self.node.void_leases();
             let jump = jump.as_millis();
-            self.report(Report::Warn(format!("the wall clock has jumped by {jump} ms: leases are taken anew")));
+            self.warn(Warning::new(format!("the wall clock has jumped by {jump} ms: leases are taken anew")));
         }
     }
 
@@ -420,7 +420,7 @@ impl DataPlane {
             Effect::Connect(to, address, tls) => match self.reactor.connect_tcp(address) {
                 Ok(conn) => self.peers.dials(conn, to, tls),
                 Err(error) => {
-                    self.report(Report::Warn(format!("can't connect to node {to}: {error}")));
+                    self.warn(Warning::new(format!("can't connect to node {to}: {error}")).peer(to));
                     self.node.connect_failed(to, false);
                 }
             },
@@ -469,6 +469,10 @@ impl DataPlane {
 
     pub(super) fn report(&self, report: Report) {
         self.reports.send(report);
+    }
+
+    pub(super) fn warn(&self, warning: Warning) {
+        self.report(Report::Warn(Box::new(warning)));
     }
 }
 

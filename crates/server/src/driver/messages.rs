@@ -1,7 +1,7 @@
 //! The ways between the data plane's shards and other threads, and what a shard reports.
 
 use crate::driver::commands::{Command, Inspection};
-use azekura_base::{DeviceId, Generation, LayerId, PgId, Shard, VolumeId};
+use azekura_base::{DeviceId, Generation, LayerId, PgId, Shard, VolumeId, Warning};
 use azekura_frontend::{News, ReservationRequest, VolumeUse};
 use azekura_node::{Breakdown, FoundBlock};
 use azekura_reactor::Waker;
@@ -50,7 +50,7 @@ pub enum Report {
     /// Clients ask for exports that are not known here: the configuration may have them.
     ReadConfiguration,
     /// Something that people should know.
-    Warn(String),
+    Warn(Box<Warning>),
 }
 
 /// Where a shard's reports go.

@@ -49,7 +49,7 @@ fn closed(node: &mut Node) -> (Vec<u64>, String) {
     while let Some(effect) = node.next_effect() {
         match effect {
             Effect::Close(conn) => closed.push(conn.0),
-            Effect::Warn(what) => said.push(what),
+            Effect::Warn(warning) => said.push(warning.text),
             _ => {}
         }
     }

@@ -29,7 +29,7 @@ fn a_machine_that_stood_still_is_noticed_before_what_was_sent_after_that_is_read
     other.inlet.flush();
     fixture.plane.read_local();
     let report = fixture.reports.try_recv();
-    assert!(matches!(&report, Ok((_, Report::Warn(what))) if what.contains("jumped by")), "{report:?}");
+    assert!(matches!(&report, Ok((_, Report::Warn(warning))) if warning.text.contains("jumped by")), "{report:?}");
 }
 
 #[test]

@@ -5,9 +5,10 @@ use super::conn::{Handed, PeerConn, Stage, UNGREETED_BYTES_MAX};
 use super::floods::{About, STRANGE_HANDSHAKES_MAX};
 use crate::driver::commands::Command;
 use crate::driver::dataplane::DataPlane;
-use crate::driver::messages::{Handle, Report};
+use crate::driver::messages::Handle;
 use crate::driver::peers::UNSENT_REPORT_BYTES;
 use crate::driver::stream::Conn;
+use azekura_base::Warning;
 use azekura_node::ConnKey;
 use azekura_reactor::{Close, ConnId, PeerAddress};
 use azekura_transport::{Channel, ChannelError, Opened};
@@ -180,7 +181,11 @@ impl DataPlane {
 
     pub(in crate::driver) fn tell(&mut self, about: About, what: &str) {
         if let Some(line) = self.peers.floods.line(about, what, self.time) {
-            self.report(Report::Warn(line));
+            let warning = Warning::new(line);
+            self.warn(match about {
+                About::Peer(peer) => warning.peer(peer),
+                About::Address(_) | About::Flood => warning,
+            });
         }
     }
 

@@ -134,7 +134,7 @@ impl Process {
     async fn told(&mut self, what: &str) {
         loop {
             match self.reports.recv().await.unwrap().1 {
-                Report::Warn(line) if line.contains(what) => return,
+                Report::Warn(warning) if warning.text.contains(what) => return,
                 _ => {}
             }
         }

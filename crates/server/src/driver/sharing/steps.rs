@@ -1,9 +1,8 @@
 //! What protocols of clients ask for that share memory with this process.
 
 use crate::driver::dataplane::DataPlane;
-use crate::driver::messages::Report;
 use crate::driver::stream::Conn;
-use azekura_base::SharedMemory;
+use azekura_base::{SharedMemory, Warning};
 use azekura_frontend::{Sharing, Wish};
 use azekura_reactor::{BellId, Close, ConnId, MappedMemory};
 
@@ -80,7 +79,7 @@ impl DataPlane {
             Wish::Lend { bytes, len } => {
                 // Without it the client would wait for an answer for ever.
                 if let Err(error) = self.reactor.lend(conn, &bytes, len) {
-                    self.report(Report::Warn(format!("closing a client's connection: can't lend it memory: {error}")));
+                    self.warn(Warning::new(format!("closing a client's connection: can't lend it memory: {error}")));
                     self.reactor.close(conn, Close::AtOnce);
                 }
                 return false;
