@@ -13,9 +13,9 @@ use crate::{
     ClassView, CloneVolume, ClusterStats, ClusterStatus, CreateClass, CreateGrant, CreateHost, CreateKey,
     CreateSnapshots, CreateVolume, DeleteVolume, DetachVolume, DeviceView, DiffQuery, DiffView, GrantCreated,
     GrantView, GroupView, HealthView, HostCreated, IoLimits, JoinCluster, JoinedView, KeyCreated, LayerUse, LetInNode,
-    NodeSnapshot, NodeView, ProtectVolume, RemoveMember, RemovedView, ResizeVolume, ResizedView, RevertVolume,
-    RevertedView, ScrubRequest, ScrubStarted, SettingsView, ShowSnapshot, ShutOutNode, ShutOutView, SnapshotView,
-    SpaceView, VolumeView, WhoView,
+    NodeSnapshot, NodeView, ProtectVolume, ReadyView, RemoveMember, RemovedView, ResizeVolume, ResizedView,
+    RevertVolume, RevertedView, ScrubRequest, ScrubStarted, SettingsView, ShowSnapshot, ShutOutNode, ShutOutView,
+    SnapshotView, SpaceView, VolumeView, WhoView,
 };
 
 /// A method of HTTP.
@@ -246,6 +246,10 @@ macro_rules! endpoints {
 endpoints! {
     /// Whether the node that is asked serves, for load balancers and probes: 200 while its data plane answers.
     Health: Get "/v1/health" (0) needs Nothing => 200 HealthView;
+    /// Whether the node that is asked is ready, for probes: 200 when it knows the configuration, listens at all its doors,
+    /// and each of its devices is open or declared failed; else 503, with what it waits for. It stays ready while the
+    /// configuration is away.
+    Ready: Get "/v1/ready" (0) needs Nothing => 200 ReadyView;
     /// How the whole cluster is, and what is wrong with it.
     Status: Get "/v1/status" (0) needs SeeCluster => 200 ClusterStatus;
     /// Counters of every node that answers.

@@ -49,7 +49,7 @@ pub use grant::{
     HostView, KeyCreated, WhoView,
 };
 pub use group::{GroupHealth, GroupView, ResyncStatus, ResyncView};
-pub use health::HealthView;
+pub use health::{HealthView, ReadyView};
 pub use joining::{JoinCluster, JoinedView};
 pub use member::{
     DeviceState, DeviceView, EndpointView, FailureKind, LetInNode, NodeView, RemoveMember, RemovedView, ShutOutNode,

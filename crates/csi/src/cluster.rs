@@ -234,7 +234,7 @@ fn code_of(code: ErrorCode) -> Code {
         E::InUse | E::Conflict => Code::FailedPrecondition,
         E::TryAgain => Code::Aborted,
         E::Malformed | E::TooLarge | E::NotJson | E::Refused => Code::InvalidArgument,
-        E::Unavailable => Code::Unavailable,
+        E::Unavailable | E::NotReady => Code::Unavailable,
         E::Timeout => Code::DeadlineExceeded,
         E::NoRoom => Code::ResourceExhausted,
         E::NoSuchPath | E::NoSuchMethod | E::WrongHost | E::BadPeer | E::Internal => Code::Internal,

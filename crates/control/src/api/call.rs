@@ -10,6 +10,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
+use azekura_api::endpoint::Ready;
 use azekura_api::{Answer as _, Endpoint, ErrorCode, Method, Needs, Route, STALE_HEADER, Stale};
 use azekura_meta::cluster::Deed;
 
@@ -154,8 +155,8 @@ impl Routes {
                 if let Some(deed) = deed {
                     audit::log(&deed, response.status().as_u16());
                 }
-                // Whoever shows no grant learns the status alone.
-                if nobody { response.status().into_response() } else { response }
+                // Whoever shows no grant learns the status alone, unless the answer names nothing.
+                if nobody && E::ROUTE != Ready::ROUTE { response.status().into_response() } else { response }
             }
         };
         self.router = self.router.route(path, on(method, answer));

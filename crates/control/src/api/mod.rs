@@ -40,6 +40,7 @@ mod members;
 mod metrics;
 mod openapi;
 pub(crate) mod peers;
+mod ready;
 mod removal;
 mod resync;
 mod scrub;
@@ -100,6 +101,7 @@ impl Api {
 fn routes() -> Routes {
     Routes::new()
         .serve(health::health)
+        .serve(ready::ready)
         .serve(status::status)
         .serve(stats::cluster)
         .serve(space::show)
