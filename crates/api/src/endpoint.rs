@@ -11,11 +11,11 @@ use crate::layers::{CompareQuery, GroupDifferences, MeasureLayer, Measured, NotT
 use crate::{
     AttachVolume, AuditQuery, AuditView, AuthorityKey, AuthorityQuery, AuthorityView, ChangeClass, ChangeSettings,
     ClassView, CloneVolume, ClusterStats, ClusterStatus, CreateClass, CreateGrant, CreateHost, CreateKey,
-    CreateSnapshots, CreateVolume, DeleteVolume, DetachVolume, DeviceView, DiffQuery, DiffView, GrantCreated,
+    CreateSnapshots, CreateVolume, DeleteVolume, DetachVolume, DeviceView, DiffQuery, DiffView, Events, GrantCreated,
     GrantView, GroupView, HealthView, HostCreated, IoLimits, JoinCluster, JoinedView, KeyCreated, LayerUse, LetInNode,
     NodeSnapshot, NodeView, ProtectVolume, ReadyView, RemoveMember, RemovedView, ResizeVolume, ResizedView,
     RevertVolume, RevertedView, ScrubRequest, ScrubStarted, SettingsView, ShowSnapshot, ShutOutNode, ShutOutView,
-    SnapshotView, SpaceView, VolumeView, WhoView,
+    SnapshotView, SpaceView, VolumeView, WatchQuery, WhoView,
 };
 
 /// A method of HTTP.
@@ -246,9 +246,9 @@ macro_rules! endpoints {
 endpoints! {
     /// Whether the node that is asked serves, for load balancers and probes: 200 while its data plane answers.
     Health: Get "/v1/health" (0) needs Nothing => 200 HealthView;
-    /// Whether the node that is asked is ready, for probes: 200 when it knows the configuration, listens at all its doors,
-    /// and each of its devices is open or declared failed; else 503, with what it waits for. It stays ready while the
-    /// configuration is away.
+    /// Whether the node that is asked is ready, for probes: 200 when it knows the configuration, listens at all its
+    /// doors, and each of its devices is open or declared failed; else 503, with what it waits for. It stays ready
+    /// while the configuration is away.
     Ready: Get "/v1/ready" (0) needs Nothing => 200 ReadyView;
     /// How the whole cluster is, and what is wrong with it.
     Status: Get "/v1/status" (0) needs SeeCluster => 200 ClusterStatus;
@@ -256,6 +256,12 @@ endpoints! {
     Stats: Get "/v1/stats" (0) needs SeeCluster => 200 ClusterStats;
     /// Where the space is: what volumes were promised, what is written, what snapshots share, what devices hold.
     Space: Get "/v1/space" (0) needs SeeCluster => 200 SpaceView;
+
+    /// What changes, as it changes: server-sent events without an end. `id` is a position, `event` is `reset`,
+    /// `volume.created`, `volume.changed`, `volume.deleted`, `node.created` and so on, `data` what `GET` shows of it.
+    /// Who comes again with the header `Last-Event-ID`, or `since`, is told what he has missed, or `reset` and the
+    /// whole state. To watch nodes takes what their list takes.
+    Watch: Get "/v1/watch" (0) needs SeeVolumes ? WatchQuery => 200 Events;
 
     /// All volumes, by name.
     VolumeList: Get "/v1/volumes" (0) needs SeeVolumes => 200 Vec<VolumeView>;

@@ -33,6 +33,7 @@ mod space;
 mod statistics;
 mod status;
 mod volume;
+mod watch;
 
 #[cfg(test)]
 mod description;
@@ -72,6 +73,7 @@ pub use volume::{
     AttachVolume, AttachmentView, CreateVolume, DeleteVolume, DetachVolume, IoLimits, ResizeVolume, ResizedView,
     VolumeAccess, VolumeView,
 };
+pub use watch::{Events, LAST_EVENT_HEADER, NO_POSITION, RESET_EVENT, ResetView, WatchQuery, Watched, write_event};
 
 /// The header of an answer that may be out of date: what it says, for people.
 pub const STALE_HEADER: &str = "azekura-stale";

@@ -163,4 +163,16 @@ impl Routes {
         self.served.push(E::ROUTE);
         self
     }
+
+    /// Adds an endpoint that shows something without an end: its handler makes the response.
+    pub(super) fn stream<E, F, A>(mut self, handler: F) -> Routes
+    where
+        E: Endpoint,
+        F: Fn(HeaderMap, Call<E>) -> A + Clone + Send + Sync + 'static,
+        A: Future<Output = Result<Response, ApiError>> + Send + 'static,
+    {
+        self.router = self.router.route(E::ROUTE.path, on(MethodFilter::GET, handler));
+        self.served.push(E::ROUTE);
+        self
+    }
 }

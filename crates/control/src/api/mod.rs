@@ -8,6 +8,7 @@ use azekura_meta::MetaClient;
 use azekura_meta::cluster::Deed;
 use azekura_model::AuditRecord;
 use azekura_transport::https::Https;
+use tokio::task::JoinHandle;
 
 use crate::attachments::Attacher;
 use crate::authorities::Authorities;
@@ -54,6 +55,7 @@ mod status;
 mod tries;
 mod views;
 mod volumes;
+mod watch;
 
 /// Largest request body accepted, bytes.
 const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -71,10 +73,12 @@ pub(crate) struct Api {
     /// By which other nodes know this one.
     https: Https,
     authorities: Authorities,
+    feed: watch::Feed,
 }
 
 impl Api {
-    /// The handlers' state for this node, which is asked by the names that its certificate has.
+    /// The handlers' state for this node, which is asked by the names that its certificate has; and a task that goes on
+    /// as long as it is asked.
     pub(crate) fn new(
         meta: MetaClient,
         node: NodeId,
@@ -83,9 +87,10 @@ impl Api {
         snapshots: Snapshots,
         keys: DataKeys,
         authorities: Authorities,
-    ) -> Api {
+    ) -> (Api, JoinHandle<()>) {
         let (gate, https) = (Gate::new(&authorities.names), authorities.https.clone());
-        Api { meta, node, statistics, attacher, snapshots, keys, gate, https, authorities }
+        let (feed, following) = watch::Feed::start(&meta, &keys);
+        (Api { meta, node, statistics, attacher, snapshots, keys, gate, https, authorities, feed }, following)
     }
 
     /// The same on behalf of somebody whose deed has this record: it is written with all that he changes.
@@ -105,6 +110,7 @@ fn routes() -> Routes {
         .serve(status::status)
         .serve(stats::cluster)
         .serve(space::show)
+        .stream(watch::watch)
         .serve(volumes::list)
         .serve(volumes::create)
         .serve(volumes::show)
