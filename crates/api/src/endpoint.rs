@@ -13,7 +13,7 @@ use crate::{
     ClassView, CloneVolume, ClusterStats, ClusterStatus, CreateClass, CreateGrant, CreateHost, CreateKey,
     CreateSnapshots, CreateVolume, DeleteVolume, DetachVolume, DeviceView, DiffQuery, DiffView, Events, GrantCreated,
     GrantView, GroupView, HealthView, HostCreated, IoLimits, JoinCluster, JoinedView, KeyCreated, LayerUse, LetInNode,
-    NodeSnapshot, NodeView, ProtectVolume, ReadyView, RemoveMember, RemovedView, ResizeVolume, ResizedView,
+    NodeSnapshot, NodeView, PageQuery, ProtectVolume, ReadyView, RemoveMember, RemovedView, ResizeVolume, ResizedView,
     RevertVolume, RevertedView, ScrubRequest, ScrubStarted, SettingsView, ShowSnapshot, ShutOutNode, ShutOutView,
     SnapshotView, SpaceView, VolumeView, WatchQuery, WhoView,
 };
@@ -264,7 +264,7 @@ endpoints! {
     Watch: Get "/v1/watch" (0) needs SeeVolumes ? WatchQuery => 200 Events;
 
     /// All volumes, by name.
-    VolumeList: Get "/v1/volumes" (0) needs SeeVolumes => 200 Vec<VolumeView>;
+    VolumeList: Get "/v1/volumes" (0) needs SeeVolumes ? PageQuery => 200 Vec<VolumeView>;
     /// Makes a volume. It is thin: it takes no space until it is written.
     VolumeCreate: Post "/v1/volumes" (0) needs UseVolumes; CreateVolume => 201 VolumeView;
     /// One volume.
@@ -287,7 +287,7 @@ endpoints! {
     VolumeLimit: Post "/v1/volumes/{name}/limits" (1) needs UseVolumes; IoLimits => 200 VolumeView;
 
     /// The snapshots of a volume, by time.
-    VolumeSnapshots: Get "/v1/volumes/{name}/snapshots" (1) needs SeeVolumes => 200 Vec<SnapshotView>;
+    VolumeSnapshots: Get "/v1/volumes/{name}/snapshots" (1) needs SeeVolumes ? PageQuery => 200 Vec<SnapshotView>;
     /// One snapshot; it may be named by a time: the newest that is not younger.
     SnapshotShow: Get "/v1/volumes/{name}/snapshots/{snapshot}" (2) needs SeeVolumes ? ShowSnapshot => 200 SnapshotView;
     /// Deletes a snapshot; only by its name.
@@ -295,7 +295,7 @@ endpoints! {
     /// What has changed since a snapshot, a page at a time.
     SnapshotDiff: Get "/v1/volumes/{name}/snapshots/{snapshot}/diff" (2) needs UseVolumes ? DiffQuery => 200 DiffView;
     /// The snapshots of all volumes, by volume and then by time.
-    SnapshotList: Get "/v1/snapshots" (0) needs SeeVolumes => 200 Vec<SnapshotView>;
+    SnapshotList: Get "/v1/snapshots" (0) needs SeeVolumes ? PageQuery => 200 Vec<SnapshotView>;
     /// Makes snapshots of volumes at one instant. Every write that was acknowledged before is in them.
     SnapshotCreate: Post "/v1/snapshots" (0) needs UseVolumes; CreateSnapshots => 201 Vec<SnapshotView>;
 
@@ -311,7 +311,7 @@ endpoints! {
     ClassDelete: Delete "/v1/classes/{name}" (1) needs Operate => 200 RemovedView;
 
     /// All nodes, by number.
-    NodeList: Get "/v1/nodes" (0) needs SeeCluster => 200 Vec<NodeView>;
+    NodeList: Get "/v1/nodes" (0) needs SeeCluster ? PageQuery => 200 Vec<NodeView>;
     /// Takes a node out of the cluster for good.
     NodeRemove: Delete "/v1/nodes/{name}" (1) needs Operate ? RemoveMember => 200 RemovedView;
     /// Empties a node's devices. Answered with them, as the emptying begins.

@@ -25,6 +25,7 @@ mod health;
 mod joining;
 pub mod layers;
 mod member;
+mod page;
 mod period;
 mod scrub;
 mod settings;
@@ -56,6 +57,7 @@ pub use member::{
     DeviceState, DeviceView, EndpointView, FailureKind, LetInNode, NodeView, RemoveMember, RemovedView, ShutOutNode,
     ShutOutView,
 };
+pub use page::{NEXT_HEADER, PAGE_MAX, PageQuery};
 pub use period::Period;
 pub use scrub::{BlockFlaw, FoundBlock, GroupScrubs, LastScrubs, ScrubRequest, ScrubStarted, ScrubTarget, ScrubTimes};
 pub use settings::{ApiAccess, ChangeSettings, SettingsView, Transport};

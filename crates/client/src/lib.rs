@@ -18,7 +18,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use azekura_api::endpoint::{Answer as _, Watch};
-use azekura_api::{Endpoint, ErrorBody, ErrorCode, Method, NoBody, NoQuery, STALE_HEADER, WatchQuery};
+use azekura_api::{
+    Endpoint, ErrorBody, ErrorCode, Method, NEXT_HEADER, NoBody, NoQuery, PAGE_MAX, PageQuery, STALE_HEADER, WatchQuery,
+};
 use azekura_base::Token;
 pub use azekura_transport::NodeKey;
 use azekura_transport::https::trusting;
@@ -270,7 +272,31 @@ impl Client {
     /// # Errors
     /// Whatever there is instead of an answer.
     pub fn ask<E: Endpoint<Body = NoBody>>(&self, names: E::Names, query: &E::Query) -> Result<E::Answer, ClientError> {
-        self.call::<E>(&names, query, &NoBody {})
+        Ok(self.call::<E>(&names, query, &NoBody {})?.0)
+    }
+
+    /// Asks for a list, a page after the other.
+    ///
+    /// # Errors
+    /// Whatever there is instead of a page.
+    pub fn ask_all<E, T>(&self, names: E::Names) -> Result<Vec<T>, ClientError>
+    where
+        E: Endpoint<Query = PageQuery, Body = NoBody, Answer = Vec<T>>,
+    {
+        let (mut all, mut query) = (Vec::new(), PageQuery { limit: Some(PAGE_MAX), after: None });
+        loop {
+            let (page, next) = self.call::<E>(&names, &query, &NoBody {})?;
+            all.extend(page);
+            // A node of an older version has told all of it.
+            query.after = match next {
+                Some(next) if query.after.as_ref() == Some(&next) => {
+                    let reason = format!("answered with the same page again, which begins at '{next}'");
+                    return Err(ClientError::Foreign { url: self.url.clone(), reason });
+                }
+                Some(next) => Some(next),
+                None => return Ok(all),
+            };
+        }
     }
 
     /// Asks for something that is all in the body.
@@ -282,7 +308,7 @@ impl Client {
         names: E::Names,
         body: &E::Body,
     ) -> Result<E::Answer, ClientError> {
-        self.call::<E>(&names, &NoQuery {}, body)
+        Ok(self.call::<E>(&names, &NoQuery {}, body)?.0)
     }
 
     /// Watches: events come until the node ends that, the connection breaks, or two minutes are over, which is an error
@@ -308,7 +334,13 @@ impl Client {
         Ok(format!("{}{target}", self.base))
     }
 
-    fn call<E: Endpoint>(&self, names: &E::Names, query: &E::Query, body: &E::Body) -> Result<E::Answer, ClientError> {
+    /// An answer, and where the next page begins, if it is one.
+    fn call<E: Endpoint>(
+        &self,
+        names: &E::Names,
+        query: &E::Query,
+        body: &E::Body,
+    ) -> Result<(E::Answer, Option<String>), ClientError> {
         let url = self.address::<E>(names, query)?;
         let outcome = match (E::ROUTE.method, E::no_body()) {
             (Method::Get, _) => self.shown(self.agent.get(url)).call(),
@@ -327,12 +359,17 @@ impl Client {
         }
     }
 
-    fn read<E: Endpoint>(&self, outcome: Result<Response<Body>, ureq::Error>) -> Result<E::Answer, ClientError> {
+    fn read<E: Endpoint>(
+        &self,
+        outcome: Result<Response<Body>, ureq::Error>,
+    ) -> Result<(E::Answer, Option<String>), ClientError> {
         let foreign = |reason| ClientError::Foreign { url: self.url.clone(), reason };
         let mut response = self.accepted(outcome)?;
+        let next = response.headers().get(NEXT_HEADER).and_then(|next| next.to_str().ok()).map(str::to_owned);
         let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
         let body = body.map_err(|error| foreign(format!("answered what can't be read: {error}")))?;
-        E::Answer::from_bytes(&body).map_err(|error| foreign(format!("answered what can't be read: {error}")))
+        let answer = E::Answer::from_bytes(&body);
+        Ok((answer.map_err(|error| foreign(format!("answered what can't be read: {error}")))?, next))
     }
 
     /// An answer that is no error.

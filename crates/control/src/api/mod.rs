@@ -40,6 +40,7 @@ mod layer_questions;
 mod members;
 mod metrics;
 mod openapi;
+mod pages;
 pub(crate) mod peers;
 mod ready;
 mod removal;
