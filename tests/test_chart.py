@@ -176,6 +176,13 @@ def test_disks_take_the_place_of_files():
     assert "dev" not in [each["name"] for each in pod_of(render(LAB), "DaemonSet", "azekura-node")["volumes"]]
 
 
+def test_a_node_is_ready_when_it_says_so_and_is_never_ended_for_being_slow():
+    pod = pod_of(render(LAB), "DaemonSet", "azekura-node")
+    [node] = [each for each in pod["containers"] if each["name"] == "node"]
+    assert node["readinessProbe"]["httpGet"] == {"path": "/v1/ready", "port": "api", "scheme": "HTTPS"}
+    assert "livenessProbe" not in node
+
+
 def test_nodes_find_the_configuration():
     def config(values):
         words = arguments(pod_of(render(values), "DaemonSet", "azekura-node"), "node")

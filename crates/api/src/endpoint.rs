@@ -11,11 +11,11 @@ use crate::layers::{CompareQuery, GroupDifferences, MeasureLayer, Measured, NotT
 use crate::{
     AttachVolume, AuditQuery, AuditView, AuthorityKey, AuthorityQuery, AuthorityView, ChangeClass, ChangeSettings,
     ClassView, CloneVolume, ClusterStats, ClusterStatus, CreateClass, CreateGrant, CreateHost, CreateKey,
-    CreateSnapshots, CreateVolume, DeleteVolume, DetachVolume, DeviceView, DiffQuery, DiffView, GrantCreated,
+    CreateSnapshots, CreateVolume, DeleteVolume, DetachVolume, DeviceView, DiffQuery, DiffView, Events, GrantCreated,
     GrantView, GroupView, HealthView, HostCreated, IoLimits, JoinCluster, JoinedView, KeyCreated, LayerUse, LetInNode,
-    NodeSnapshot, NodeView, ProtectVolume, RemoveMember, RemovedView, ResizeVolume, ResizedView, RevertVolume,
-    RevertedView, ScrubRequest, ScrubStarted, SettingsView, ShowSnapshot, ShutOutNode, ShutOutView, SnapshotView,
-    SpaceView, VolumeView, WhoView,
+    NodeSnapshot, NodeView, PageQuery, ProtectVolume, ReadyView, RemoveMember, RemovedView, ResizeVolume, ResizedView,
+    RevertVolume, RevertedView, ScrubRequest, ScrubStarted, SettingsView, ShowSnapshot, ShutOutNode, ShutOutView,
+    SnapshotView, SpaceView, VolumeView, WatchQuery, WhoView,
 };
 
 /// A method of HTTP.
@@ -246,6 +246,10 @@ macro_rules! endpoints {
 endpoints! {
     /// Whether the node that is asked serves, for load balancers and probes: 200 while its data plane answers.
     Health: Get "/v1/health" (0) needs Nothing => 200 HealthView;
+    /// Whether the node that is asked is ready, for probes: 200 when it knows the configuration, listens at all its
+    /// doors, and each of its devices is open or declared failed; else 503, with what it waits for. It stays ready
+    /// while the configuration is away.
+    Ready: Get "/v1/ready" (0) needs Nothing => 200 ReadyView;
     /// How the whole cluster is, and what is wrong with it.
     Status: Get "/v1/status" (0) needs SeeCluster => 200 ClusterStatus;
     /// Counters of every node that answers.
@@ -253,8 +257,14 @@ endpoints! {
     /// Where the space is: what volumes were promised, what is written, what snapshots share, what devices hold.
     Space: Get "/v1/space" (0) needs SeeCluster => 200 SpaceView;
 
+    /// What changes, as it changes: server-sent events without an end. `id` is a position, `event` is `reset`,
+    /// `volume.created`, `volume.changed`, `volume.deleted`, `node.created` and so on, `data` what `GET` shows of it.
+    /// Who comes again with the header `Last-Event-ID`, or `since`, is told what he has missed, or `reset` and the
+    /// whole state. To watch nodes takes what their list takes.
+    Watch: Get "/v1/watch" (0) needs SeeVolumes ? WatchQuery => 200 Events;
+
     /// All volumes, by name.
-    VolumeList: Get "/v1/volumes" (0) needs SeeVolumes => 200 Vec<VolumeView>;
+    VolumeList: Get "/v1/volumes" (0) needs SeeVolumes ? PageQuery => 200 Vec<VolumeView>;
     /// Makes a volume. It is thin: it takes no space until it is written.
     VolumeCreate: Post "/v1/volumes" (0) needs UseVolumes; CreateVolume => 201 VolumeView;
     /// One volume.
@@ -277,7 +287,7 @@ endpoints! {
     VolumeLimit: Post "/v1/volumes/{name}/limits" (1) needs UseVolumes; IoLimits => 200 VolumeView;
 
     /// The snapshots of a volume, by time.
-    VolumeSnapshots: Get "/v1/volumes/{name}/snapshots" (1) needs SeeVolumes => 200 Vec<SnapshotView>;
+    VolumeSnapshots: Get "/v1/volumes/{name}/snapshots" (1) needs SeeVolumes ? PageQuery => 200 Vec<SnapshotView>;
     /// One snapshot; it may be named by a time: the newest that is not younger.
     SnapshotShow: Get "/v1/volumes/{name}/snapshots/{snapshot}" (2) needs SeeVolumes ? ShowSnapshot => 200 SnapshotView;
     /// Deletes a snapshot; only by its name.
@@ -285,7 +295,7 @@ endpoints! {
     /// What has changed since a snapshot, a page at a time.
     SnapshotDiff: Get "/v1/volumes/{name}/snapshots/{snapshot}/diff" (2) needs UseVolumes ? DiffQuery => 200 DiffView;
     /// The snapshots of all volumes, by volume and then by time.
-    SnapshotList: Get "/v1/snapshots" (0) needs SeeVolumes => 200 Vec<SnapshotView>;
+    SnapshotList: Get "/v1/snapshots" (0) needs SeeVolumes ? PageQuery => 200 Vec<SnapshotView>;
     /// Makes snapshots of volumes at one instant. Every write that was acknowledged before is in them.
     SnapshotCreate: Post "/v1/snapshots" (0) needs UseVolumes; CreateSnapshots => 201 Vec<SnapshotView>;
 
@@ -301,7 +311,7 @@ endpoints! {
     ClassDelete: Delete "/v1/classes/{name}" (1) needs Operate => 200 RemovedView;
 
     /// All nodes, by number.
-    NodeList: Get "/v1/nodes" (0) needs SeeCluster => 200 Vec<NodeView>;
+    NodeList: Get "/v1/nodes" (0) needs SeeCluster ? PageQuery => 200 Vec<NodeView>;
     /// Takes a node out of the cluster for good.
     NodeRemove: Delete "/v1/nodes/{name}" (1) needs Operate ? RemoveMember => 200 RemovedView;
     /// Empties a node's devices. Answered with them, as the emptying begins.

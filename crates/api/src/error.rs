@@ -89,6 +89,8 @@ codes! {
     BadPeer = "bad_peer", 502;
     /// The node or the configuration does not answer now; asking again may do. 503.
     Unavailable = "unavailable", 503;
+    /// The node is starting, and waits for what the message says. 503.
+    NotReady = "not_ready", 503;
     /// Something that has to confirm it did not in time; the message says what was done. 504.
     Timeout = "timeout", 504;
     /// The devices have no room, or copies could not be kept apart. 507.

@@ -1,4 +1,4 @@
-//! Whether a node serves, for load balancers and probes.
+//! Whether a node serves, and whether it is ready, for load balancers and probes.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,4 +14,12 @@ pub struct HealthView {
     pub configuration_away_seconds: Option<u64>,
     /// `reachable`, or why the configuration does not answer.
     pub configuration: String,
+}
+
+/// A node that is ready. One that is not answers with an error that says for what it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct ReadyView {
+    /// All that the node has is in service. Always true.
+    pub ready: bool,
 }

@@ -25,6 +25,7 @@ mod health;
 mod joining;
 pub mod layers;
 mod member;
+mod page;
 mod period;
 mod scrub;
 mod settings;
@@ -33,6 +34,7 @@ mod space;
 mod statistics;
 mod status;
 mod volume;
+mod watch;
 
 #[cfg(test)]
 mod description;
@@ -49,12 +51,13 @@ pub use grant::{
     HostView, KeyCreated, WhoView,
 };
 pub use group::{GroupHealth, GroupView, ResyncStatus, ResyncView};
-pub use health::HealthView;
+pub use health::{HealthView, ReadyView};
 pub use joining::{JoinCluster, JoinedView};
 pub use member::{
     DeviceState, DeviceView, EndpointView, FailureKind, LetInNode, NodeView, RemoveMember, RemovedView, ShutOutNode,
     ShutOutView,
 };
+pub use page::{NEXT_HEADER, PAGE_MAX, PageQuery};
 pub use period::Period;
 pub use scrub::{BlockFlaw, FoundBlock, GroupScrubs, LastScrubs, ScrubRequest, ScrubStarted, ScrubTarget, ScrubTimes};
 pub use settings::{ApiAccess, ChangeSettings, SettingsView, Transport};
@@ -72,6 +75,7 @@ pub use volume::{
     AttachVolume, AttachmentView, CreateVolume, DeleteVolume, DetachVolume, IoLimits, ResizeVolume, ResizedView,
     VolumeAccess, VolumeView,
 };
+pub use watch::{Events, LAST_EVENT_HEADER, NO_POSITION, RESET_EVENT, ResetView, WatchQuery, Watched, write_event};
 
 /// The header of an answer that may be out of date: what it says, for people.
 pub const STALE_HEADER: &str = "azekura-stale";

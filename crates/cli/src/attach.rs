@@ -165,7 +165,7 @@ impl AttachArgs {
 
     /// What is wanted, of which node.
     fn wanted(&self, client: &Client) -> Result<(Wanted, String), CliError> {
-        let nodes = client.ask::<NodeList>([], &NoQuery {})?;
+        let nodes = client.ask_all::<NodeList, _>([])?;
         let is_local = is_local(&self.api.api);
         let (volume, user, size_bytes, shared) = match self.volume.split_once('@') {
             Some((volume, snapshot)) => {

@@ -43,6 +43,7 @@ mod table;
 mod token;
 mod top;
 mod volume;
+mod watch;
 
 pub use output::{CliError, print, print_json};
 
@@ -98,7 +99,8 @@ pub trait Here: Debug + 'static {
         azekura attach vol1                   vol1 as a block device of this machine\n  \
         azekura space                         what is promised, written, shared and free\n  \
         azekura snapshot create vol1@monday   vol1 as it is now, to go back to\n  \
-        azekura top                           who reads and writes how much, live\n\n\
+        azekura top                           who reads and writes how much, live\n  \
+        azekura watch                         what changes, as it changes\n\n\
         'azekura COMMAND --help' explains a command."
 )]
 struct Cli<H: Here> {
@@ -129,6 +131,7 @@ enum Command<H: Here> {
     Space(space::SpaceArgs),
     Status(status::StatusArgs),
     Top(top::TopArgs),
+    Watch(watch::WatchArgs),
     Store(H::Store),
     Csi(H::Csi),
     Config(config::ConfigCommand),
@@ -208,6 +211,7 @@ fn run<H: Here>() -> Result<ExitCode, CliError> {
         Command::Space(arguments) => arguments.run(),
         Command::Status(arguments) => arguments.run(),
         Command::Top(arguments) => arguments.run(),
+        Command::Watch(arguments) => arguments.run(),
         Command::Store(command) => H::store(command),
         Command::Csi(command) => H::csi(command),
         Command::Config(command) => command.run::<H>(),

@@ -74,7 +74,7 @@ impl GroupCommand {
 
 /// `azekura node list`.
 pub fn list_nodes(api: &ApiArgs) -> Result<ExitCode, CliError> {
-    list::<NodeList, _>(api, "There are no nodes.\n", nodes)
+    show(api, &api.client()?.ask_all::<NodeList, _>([])?, "There are no nodes.\n", nodes)
 }
 
 fn list<E, T>(api: &ApiArgs, none: &str, table: impl Fn(&[T]) -> String) -> Result<ExitCode, CliError>
@@ -82,11 +82,19 @@ where
     E: Endpoint<Names = [String; 0], Query = NoQuery, Body = NoBody, Answer = Vec<T>>,
     T: Serialize,
 {
-    let all = api.client()?.ask::<E>([], &NoQuery {})?;
+    show(api, &api.client()?.ask::<E>([], &NoQuery {})?, none, table)
+}
+
+fn show<T: Serialize>(
+    api: &ApiArgs,
+    all: &[T],
+    none: &str,
+    table: impl Fn(&[T]) -> String,
+) -> Result<ExitCode, CliError> {
     if api.json {
         return print_json(&all);
     }
-    print(&if all.is_empty() { none.to_owned() } else { table(&all) })
+    print(&if all.is_empty() { none.to_owned() } else { table(all) })
 }
 
 /// Nodes as a table.

@@ -70,10 +70,15 @@ impl fmt::Display for CliError {
 
 /// Prints text. A reader that has seen enough (`| head`) is no error.
 pub fn print(text: &str) -> Result<ExitCode, CliError> {
+    print_on(text).map(|_| ExitCode::SUCCESS)
+}
+
+/// Prints text, and says whether somebody goes on reading.
+pub fn print_on(text: &str) -> Result<bool, CliError> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(CliError::new(format!("can't write to standard output: {error}"))),
     }
 }

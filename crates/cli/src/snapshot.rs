@@ -254,8 +254,8 @@ fn create(arguments: CreateArgs) -> Result<ExitCode, CliError> {
 fn list(arguments: &ListArgs) -> Result<ExitCode, CliError> {
     let client = arguments.api.client()?;
     let snapshots = match &arguments.volume {
-        Some(volume) => client.ask::<VolumeSnapshots>([volume.clone()], &NoQuery {})?,
-        None => client.ask::<SnapshotList>([], &NoQuery {})?,
+        Some(volume) => client.ask_all::<VolumeSnapshots, _>([volume.clone()])?,
+        None => client.ask_all::<SnapshotList, _>([])?,
     };
     if arguments.api.json {
         return print_json(&snapshots);

@@ -249,7 +249,7 @@ fn create(arguments: CreateArgs) -> Result<ExitCode, CliError> {
 }
 
 fn list(api: &ApiArgs) -> Result<ExitCode, CliError> {
-    let volumes = api.client()?.ask::<VolumeList>([], &NoQuery {})?;
+    let volumes = api.client()?.ask_all::<VolumeList, _>([])?;
     if api.json {
         return print_json(&volumes);
     }

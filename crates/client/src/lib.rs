@@ -13,21 +13,26 @@
 //! Nothing is asked again by itself: of most requests nobody can know whether they were carried out. Whoever waits for
 //! something asks again.
 
+use std::io::{self, BufReader, Read};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use azekura_api::endpoint::Answer as _;
-use azekura_api::{Endpoint, ErrorBody, ErrorCode, Method, NoBody, NoQuery, STALE_HEADER};
+use azekura_api::endpoint::{Answer as _, Watch};
+use azekura_api::{
+    Endpoint, ErrorBody, ErrorCode, Method, NEXT_HEADER, NoBody, NoQuery, PAGE_MAX, PageQuery, STALE_HEADER, WatchQuery,
+};
 use azekura_base::Token;
 pub use azekura_transport::NodeKey;
 use azekura_transport::https::trusting;
 pub use azekura_transport::https::{Trust, fingerprint, key_of_pem};
+pub use events::{EVENT_BYTES_MAX, Event, EventReader};
 use ureq::config::Config;
 use ureq::http::Response;
 use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{Connector as _, TcpConnector};
 use ureq::{Agent, Body, RequestBuilder};
 
+mod events;
 mod local;
 mod secured;
 
@@ -40,6 +45,9 @@ const LOCAL_URL: &str = "http://localhost";
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// A stream of events is read for so long. A node whose machine has died says nothing of that; one that lives sends
+/// something every 15 s, but to know for how long nothing has come takes more than the library tells.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(120);
 /// Largest answer accepted, bytes.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
@@ -264,7 +272,31 @@ impl Client {
     /// # Errors
     /// Whatever there is instead of an answer.
     pub fn ask<E: Endpoint<Body = NoBody>>(&self, names: E::Names, query: &E::Query) -> Result<E::Answer, ClientError> {
-        self.call::<E>(&names, query, &NoBody {})
+        Ok(self.call::<E>(&names, query, &NoBody {})?.0)
+    }
+
+    /// Asks for a list, a page after the other.
+    ///
+    /// # Errors
+    /// Whatever there is instead of a page.
+    pub fn ask_all<E, T>(&self, names: E::Names) -> Result<Vec<T>, ClientError>
+    where
+        E: Endpoint<Query = PageQuery, Body = NoBody, Answer = Vec<T>>,
+    {
+        let (mut all, mut query) = (Vec::new(), PageQuery { limit: Some(PAGE_MAX), after: None });
+        loop {
+            let (page, next) = self.call::<E>(&names, &query, &NoBody {})?;
+            all.extend(page);
+            // A node of an older version has told all of it.
+            query.after = match next {
+                Some(next) if query.after.as_ref() == Some(&next) => {
+                    let reason = format!("answered with the same page again, which begins at '{next}'");
+                    return Err(ClientError::Foreign { url: self.url.clone(), reason });
+                }
+                Some(next) => Some(next),
+                None => return Ok(all),
+            };
+        }
     }
 
     /// Asks for something that is all in the body.
@@ -276,15 +308,40 @@ impl Client {
         names: E::Names,
         body: &E::Body,
     ) -> Result<E::Answer, ClientError> {
-        self.call::<E>(&names, &NoQuery {}, body)
+        Ok(self.call::<E>(&names, &NoQuery {}, body)?.0)
     }
 
-    fn call<E: Endpoint>(&self, names: &E::Names, query: &E::Query, body: &E::Body) -> Result<E::Answer, ClientError> {
+    /// Watches: events come until the node ends that, the connection breaks, or two minutes are over, which is an error
+    /// of the kind `TimedOut`. Whoever wants to go on asks again, since the last id.
+    ///
+    /// # Errors
+    /// Whatever there is instead of an answer.
+    pub fn watch(&self, query: &WatchQuery) -> Result<EventReader, ClientError> {
+        let url = self.address::<Watch>(&[], query)?;
+        let request = self.shown(self.agent.get(url)).config();
+        let request = request.timeout_global(None).timeout_recv_response(Some(TIMEOUT));
+        let request = request.timeout_recv_body(Some(WATCH_TIMEOUT)).build();
+        let response = self.accepted(request.call())?;
+        Ok(EventReader::new(BufReader::new(Aging(response.into_body().into_reader()))))
+    }
+
+    /// What is asked, with these names and this query.
+    fn address<E: Endpoint>(&self, names: &E::Names, query: &E::Query) -> Result<String, ClientError> {
         let target = E::target(names, query).map_err(|error| ClientError::Request(error.to_string()))?;
         if self.is_secured() && !self.trusts {
             return Err(ClientError::Unknown { url: self.url.clone() });
         }
-        let url = format!("{}{target}", self.base);
+        Ok(format!("{}{target}", self.base))
+    }
+
+    /// An answer, and where the next page begins, if it is one.
+    fn call<E: Endpoint>(
+        &self,
+        names: &E::Names,
+        query: &E::Query,
+        body: &E::Body,
+    ) -> Result<(E::Answer, Option<String>), ClientError> {
+        let url = self.address::<E>(names, query)?;
         let outcome = match (E::ROUTE.method, E::no_body()) {
             (Method::Get, _) => self.shown(self.agent.get(url)).call(),
             (Method::Delete, _) => self.shown(self.agent.delete(url)).header("Content-Type", JSON).call(),
@@ -302,7 +359,21 @@ impl Client {
         }
     }
 
-    fn read<E: Endpoint>(&self, outcome: Result<Response<Body>, ureq::Error>) -> Result<E::Answer, ClientError> {
+    fn read<E: Endpoint>(
+        &self,
+        outcome: Result<Response<Body>, ureq::Error>,
+    ) -> Result<(E::Answer, Option<String>), ClientError> {
+        let foreign = |reason| ClientError::Foreign { url: self.url.clone(), reason };
+        let mut response = self.accepted(outcome)?;
+        let next = response.headers().get(NEXT_HEADER).and_then(|next| next.to_str().ok()).map(str::to_owned);
+        let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
+        let body = body.map_err(|error| foreign(format!("answered what can't be read: {error}")))?;
+        let answer = E::Answer::from_bytes(&body);
+        Ok((answer.map_err(|error| foreign(format!("answered what can't be read: {error}")))?, next))
+    }
+
+    /// An answer that is no error.
+    fn accepted(&self, outcome: Result<Response<Body>, ureq::Error>) -> Result<Response<Body>, ClientError> {
         let unreachable = |error: ureq::Error| {
             let (url, reason) = (self.url.clone(), error.to_string());
             match error {
@@ -318,13 +389,24 @@ impl Client {
         if let Some(said) = response.headers().get(STALE_HEADER).and_then(|value| value.to_str().ok()) {
             (self.stale)(said);
         }
-        let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
         if !status.is_success() {
+            let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
             let told = body.ok().and_then(|body| serde_json::from_slice::<ErrorBody>(&body).ok());
             return Err(told.map_or_else(|| foreign(format!("answered {status}")), ClientError::Failed));
         }
-        let body = body.map_err(|error| foreign(format!("answered what can't be read: {error}")))?;
-        E::Answer::from_bytes(&body).map_err(|error| foreign(format!("answered what can't be read: {error}")))
+        Ok(response)
+    }
+}
+
+/// A body that is read for some time only, and says in the usual way when that is over.
+struct Aging<R>(R);
+
+impl<R: Read> Read for Aging<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.read(into).map_err(|error| match error.get_ref().and_then(|error| error.downcast_ref()) {
+            Some(ureq::Error::Timeout(_)) => io::ErrorKind::TimedOut.into(),
+            _ => error,
+        })
     }
 }
 

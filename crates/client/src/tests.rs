@@ -39,7 +39,7 @@ fn a_token_does_not_leave_the_machine_in_clear() {
     ] {
         assert_eq!(Client::new(url).unwrap().with_token(&token).is_ok(), sent, "{url}");
     }
-    let asked = Client::new("https://127.0.0.1:1").unwrap().ask::<VolumeList>([], &NoQuery {});
+    let asked = Client::new("https://127.0.0.1:1").unwrap().ask_all::<VolumeList, _>([]);
     assert!(matches!(asked, Err(ClientError::Unknown { .. })), "{asked:?}");
 }
 
@@ -109,12 +109,61 @@ fn errors_are_told_as_the_node_says_them() {
 #[test]
 fn what_is_no_answer_of_a_node_is_told() {
     let (client, _) = server("HTTP/1.1 502 Bad Gateway\r\ncontent-length: 5\r\n\r\nproxy");
-    let error = client.ask::<VolumeList>([], &NoQuery {}).unwrap_err();
+    let error = client.ask_all::<VolumeList, _>([]).unwrap_err();
     assert!(matches!(&error, ClientError::Foreign { reason, .. } if reason == "answered 502 Bad Gateway"), "{error}");
     let (client, _) = server("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}");
     let error = client.ask::<VolumeShow>(name("v"), &NoQuery {}).unwrap_err();
     assert!(matches!(&error, ClientError::Foreign { reason, .. } if reason.contains("missing field")), "{error}");
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let client = Client::new(&free.to_string()).unwrap();
-    assert!(matches!(client.ask::<VolumeList>([], &NoQuery {}), Err(ClientError::Unreachable { .. })));
+    assert!(matches!(client.ask_all::<VolumeList, _>([]), Err(ClientError::Unreachable { .. })));
+}
+
+/// A server that answers these requests, each over a connection of its own; gives what was asked.
+fn pages(answers: &'static [(&'static str, &'static str)]) -> (Client, JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = Client::new(&listener.local_addr().unwrap().to_string()).unwrap();
+    let answer = move |(header, body): &(&str, &str)| {
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut asked, mut buffer) = (String::new(), [0; 4096]);
+        while !asked.contains("\r\n\r\n") {
+            let length = stream.read(&mut buffer).unwrap();
+            asked += std::str::from_utf8(&buffer[..length]).unwrap();
+        }
+        let length = body.len();
+        let head = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n{header}Content-Length: {length}\r\n\r\n");
+        stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        asked.split_whitespace().nth(1).unwrap().to_owned()
+    };
+    (client, std::thread::spawn(move || answers.iter().map(answer).collect()))
+}
+
+#[test]
+fn a_list_is_read_to_its_end() {
+    let (client, asked) = pages(&[("azekura-next: a@1\r\n", "[1]"), ("azekura-next: b\r\n", "[]"), ("", "[2, 3]")]);
+    assert_eq!(client.ask_all::<Numbers, u32>([]), Ok(vec![1, 2, 3]));
+    let expected = ["limit=1000", "limit=1000&after=a%401", "limit=1000&after=b"];
+    assert_eq!(asked.join().unwrap(), expected.map(|query| format!("/v1/numbers?{query}")));
+    let (client, asked) = pages(&[("azekura-next: a\r\n", "[1]"), ("azekura-next: a\r\n", "[1]")]);
+    let error = client.ask_all::<Numbers, u32>([]).unwrap_err();
+    assert!(error.to_string().contains("same page again"), "{error}");
+    asked.join().unwrap();
+}
+
+/// A list of numbers.
+struct Numbers;
+
+impl Endpoint for Numbers {
+    const NAME: &'static str = "Numbers";
+    const ROUTE: azekura_api::Route =
+        azekura_api::Route { path: "/v1/numbers", method: Method::Get, needs: azekura_api::Needs::Nothing };
+    const STATUS: u16 = 200;
+    type Names = [String; 0];
+    type Query = PageQuery;
+    type Body = NoBody;
+    type Answer = Vec<u32>;
+
+    fn no_body() -> Option<NoBody> {
+        Some(NoBody {})
+    }
 }

@@ -70,8 +70,8 @@ pub fn start(
     let reconcile = tokio::spawn(reconcile::run(meta.clone(), leadership.watch(), snapshots.clone()));
     let authorities = authorities::Authorities::new(meta.clone(), node, &doors);
     let certificate = tokio::spawn(authorities.clone().run());
-    let api = api::Api::new(meta, node, statistics, attacher, snapshots, keys, authorities);
-    let mut tasks = vec![reconcile, certificate];
+    let (api, following) = api::Api::new(meta, node, statistics, attacher, snapshots, keys, authorities);
+    let mut tasks = vec![reconcile, certificate, following];
     tasks.extend(doors.serve(api::router(api)));
     Control { leadership: Some(leadership), tasks }
 }

@@ -108,6 +108,8 @@ async fn every_endpoint_asks_for_what_it_needs() {
         let (status, body) = shows(&node, method, &path, "");
         if path == "/v1/health" {
             assert_eq!((status, body.as_str()), (200, ""), "the status alone");
+        } else if path == "/v1/ready" {
+            assert_eq!((status, body.as_str()), (200, r#"{"ready":true}"#));
         } else {
             assert_eq!(status, 401, "{method} {path}");
             assert_eq!(body, shows(&node, "GET", "/nothing", "").1, "one answer for all: {method} {path}");
@@ -125,6 +127,11 @@ async fn every_endpoint_asks_for_what_it_needs() {
     assert_eq!(shows(&node, "GET", "/nothing", admin).0, 404);
     assert_eq!(shows(&node, "OPTIONS", "/v1/volumes", admin).0, 405);
     assert!(shows(&node, "GET", "/v1/health", admin).1.contains("serving"));
+    node.configured.store(0, std::sync::atomic::Ordering::Relaxed);
+    let (status, body) = shows(&node, "GET", "/v1/ready", "");
+    assert_eq!(status, 503, "the node waits for its configuration");
+    assert!(body.contains(r#""code":"not_ready""#) && body.contains("hint"), "{body}");
+    assert_eq!(shows(&node, "GET", "/v1/health", "").0, 200, "and is alive all the same");
     let stranger = ask(TcpStream::connect(node.api).unwrap(), "OPTIONS", "/v1/volumes", "Host: evil.example\r\n");
     assert_eq!(stranger.0, 401, "whoever shows no grant learns of no method and no name");
     stop(server, node).await;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use azekura_api::endpoint::{SnapshotList, SnapshotShow, VolumeList, VolumeShow};
-use azekura_api::{Endpoint, ErrorCode, NoBody, NoQuery, ShowSnapshot, SnapshotView, VolumeView};
+use azekura_api::{Endpoint, ErrorCode, NoBody, NoQuery, PageQuery, ShowSnapshot, SnapshotView, VolumeView};
 use azekura_base::Token;
 use azekura_client::{Client, ClientError, Trust};
 use tonic::{Code, Status};
@@ -168,7 +168,8 @@ impl Cluster {
 
     /// All volumes, by name.
     pub(crate) fn volumes(&self) -> Outcome<Vec<VolumeView>> {
-        let mut all = self.ask::<VolumeList>([], &NoQuery {})?.map_err(|error| told("listing the volumes", &error))?;
+        let mut all =
+            self.ask::<VolumeList>([], &PageQuery::default())?.map_err(|error| told("listing the volumes", &error))?;
         all.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(all)
     }
@@ -184,8 +185,9 @@ impl Cluster {
 
     /// All snapshots, by volume and name.
     pub(crate) fn snapshots(&self) -> Outcome<Vec<SnapshotView>> {
-        let mut all =
-            self.ask::<SnapshotList>([], &NoQuery {})?.map_err(|error| told("listing the snapshots", &error))?;
+        let mut all = self
+            .ask::<SnapshotList>([], &PageQuery::default())?
+            .map_err(|error| told("listing the snapshots", &error))?;
         all.sort_by(|a, b| (&a.volume, &a.name).cmp(&(&b.volume, &b.name)));
         Ok(all)
     }
@@ -234,7 +236,7 @@ fn code_of(code: ErrorCode) -> Code {
         E::InUse | E::Conflict => Code::FailedPrecondition,
         E::TryAgain => Code::Aborted,
         E::Malformed | E::TooLarge | E::NotJson | E::Refused => Code::InvalidArgument,
-        E::Unavailable => Code::Unavailable,
+        E::Unavailable | E::NotReady => Code::Unavailable,
         E::Timeout => Code::DeadlineExceeded,
         E::NoRoom => Code::ResourceExhausted,
         E::NoSuchPath | E::NoSuchMethod | E::WrongHost | E::BadPeer | E::Internal => Code::Internal,

@@ -105,8 +105,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     let mut follow = tokio::spawn(following.run(late));
     let scrubs = tokio::spawn(scrubs::run(client.clone(), shards.clone(), node, Intervals::of(&args)));
     let (alive, failures) = (client.keep_alive(node), Failures::default());
-    let statistics =
-        Statistics { shards: shards.clone(), name, failures: failures.clone(), keys: keys.clone(), started };
+    let statistics = Statistics::new(&shards, name, &failures, &keys, &configured, started);
     let plane = Arc::new(Plane { shards: shards.clone(), incarnation: identity.incarnation });
     let attacher = Attacher::new(client.clone(), plane);
     let keeper = Keeper::new(attacher.clone(), client.clone(), shards.clone(), configured, node, identity.incarnation);

@@ -10,7 +10,8 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
-use azekura_api::{Answer as _, Endpoint, ErrorCode, Method, Needs, Route, STALE_HEADER, Stale};
+use azekura_api::endpoint::Ready;
+use azekura_api::{Answer as _, Endpoint, ErrorCode, Method, NEXT_HEADER, Needs, Route, STALE_HEADER, Stale};
 use azekura_meta::cluster::Deed;
 
 use super::Api;
@@ -81,18 +82,25 @@ fn is_json(headers: &HeaderMap) -> bool {
 pub(super) struct Reply<T> {
     answer: T,
     stale: Option<Stale>,
+    /// Where the next page begins, if it is one.
+    next: Option<String>,
 }
 
 impl<T> Reply<T> {
     /// An answer that may be out of date, which a header says.
     pub(super) fn as_known(answer: T, stale: Option<Stale>) -> Reply<T> {
-        Reply { answer, stale }
+        Reply { answer, stale, next: None }
+    }
+
+    /// A page of it: a header says where the next one begins.
+    pub(super) fn before(self, next: Option<String>) -> Reply<T> {
+        Reply { next, ..self }
     }
 }
 
 impl<T> From<T> for Reply<T> {
     fn from(answer: T) -> Reply<T> {
-        Reply { answer, stale: None }
+        Reply { answer, stale: None, next: None }
     }
 }
 
@@ -100,7 +108,7 @@ impl<T> From<T> for Reply<T> {
 pub(super) type Answer<E> = Result<Reply<<E as Endpoint>::Answer>, ApiError>;
 
 fn respond<E: Endpoint>(outcome: Answer<E>) -> Response {
-    let Reply { answer, stale } = match outcome {
+    let Reply { answer, stale, next } = match outcome {
         Ok(reply) => reply,
         Err(error) => return error.into_response(),
     };
@@ -118,6 +126,9 @@ fn respond<E: Endpoint>(outcome: Answer<E>) -> Response {
     }
     if let Some(said) = stale.and_then(|stale| HeaderValue::from_str(&stale.to_string()).ok()) {
         response.headers_mut().insert(STALE_HEADER, said);
+    }
+    if let Some(next) = next.and_then(|next| HeaderValue::from_str(&next).ok()) {
+        response.headers_mut().insert(NEXT_HEADER, next);
     }
     response
 }
@@ -154,11 +165,23 @@ impl Routes {
                 if let Some(deed) = deed {
                     audit::log(&deed, response.status().as_u16());
                 }
-                // Whoever shows no grant learns the status alone.
-                if nobody { response.status().into_response() } else { response }
+                // Whoever shows no grant learns the status alone, unless the answer names nothing.
+                if nobody && E::ROUTE != Ready::ROUTE { response.status().into_response() } else { response }
             }
         };
         self.router = self.router.route(path, on(method, answer));
+        self.served.push(E::ROUTE);
+        self
+    }
+
+    /// Adds an endpoint that shows something without an end: its handler makes the response.
+    pub(super) fn stream<E, F, A>(mut self, handler: F) -> Routes
+    where
+        E: Endpoint,
+        F: Fn(HeaderMap, Call<E>) -> A + Clone + Send + Sync + 'static,
+        A: Future<Output = Result<Response, ApiError>> + Send + 'static,
+    {
+        self.router = self.router.route(E::ROUTE.path, on(MethodFilter::GET, handler));
         self.served.push(E::ROUTE);
         self
     }

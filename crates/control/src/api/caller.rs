@@ -67,8 +67,20 @@ pub(super) struct Caller {
 }
 
 impl Caller {
+    /// Whether he is still who he was when he was admitted.
+    pub(super) fn counts(&self, model: &Model, now: u64) -> bool {
+        match (self.proof, self.grant) {
+            (AuditProof::Local, _) => true,
+            (AuditProof::Open, _) => model.settings().api_access == ApiAccess::Open,
+            (_, Some(id)) => model.grants.get(&id).is_some_and(|grant| {
+                grant.role == self.role && grant.volumes.is_some() == self.for_clients && grant.counts_at(now)
+            }),
+            (_, None) => false,
+        }
+    }
+
     /// Refuses what he may not.
-    fn check(&self, needs: Needs) -> Result<(), ApiError> {
+    pub(super) fn check(&self, needs: Needs) -> Result<(), ApiError> {
         if self.for_clients && !matches!(needs, Needs::Nothing | Needs::Grant) {
             let message =
                 format!("the key of {} is for some volumes, and so for their clients: not for the API", self.name);

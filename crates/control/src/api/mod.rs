@@ -8,6 +8,7 @@ use azekura_meta::MetaClient;
 use azekura_meta::cluster::Deed;
 use azekura_model::AuditRecord;
 use azekura_transport::https::Https;
+use tokio::task::JoinHandle;
 
 use crate::attachments::Attacher;
 use crate::authorities::Authorities;
@@ -39,7 +40,9 @@ mod layer_questions;
 mod members;
 mod metrics;
 mod openapi;
+mod pages;
 pub(crate) mod peers;
+mod ready;
 mod removal;
 mod resync;
 mod scrub;
@@ -53,6 +56,7 @@ mod status;
 mod tries;
 mod views;
 mod volumes;
+mod watch;
 
 /// Largest request body accepted, bytes.
 const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -70,10 +74,12 @@ pub(crate) struct Api {
     /// By which other nodes know this one.
     https: Https,
     authorities: Authorities,
+    feed: watch::Feed,
 }
 
 impl Api {
-    /// The handlers' state for this node, which is asked by the names that its certificate has.
+    /// The handlers' state for this node, which is asked by the names that its certificate has; and a task that goes on
+    /// as long as it is asked.
     pub(crate) fn new(
         meta: MetaClient,
         node: NodeId,
@@ -82,9 +88,10 @@ impl Api {
         snapshots: Snapshots,
         keys: DataKeys,
         authorities: Authorities,
-    ) -> Api {
+    ) -> (Api, JoinHandle<()>) {
         let (gate, https) = (Gate::new(&authorities.names), authorities.https.clone());
-        Api { meta, node, statistics, attacher, snapshots, keys, gate, https, authorities }
+        let (feed, following) = watch::Feed::start(&meta, &keys);
+        (Api { meta, node, statistics, attacher, snapshots, keys, gate, https, authorities, feed }, following)
     }
 
     /// The same on behalf of somebody whose deed has this record: it is written with all that he changes.
@@ -100,9 +107,11 @@ impl Api {
 fn routes() -> Routes {
     Routes::new()
         .serve(health::health)
+        .serve(ready::ready)
         .serve(status::status)
         .serve(stats::cluster)
         .serve(space::show)
+        .stream(watch::watch)
         .serve(volumes::list)
         .serve(volumes::create)
         .serve(volumes::show)

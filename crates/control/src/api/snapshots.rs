@@ -7,13 +7,16 @@ use azekura_api::endpoint::{
     SnapshotCreate, SnapshotDelete, SnapshotList, SnapshotShow, VolumeClone, VolumeProtect, VolumeRevert,
     VolumeSnapshots,
 };
-use azekura_api::{CloneVolume, ErrorCode, NoContent, ProtectVolume, RevertVolume, RevertedView, SnapshotView};
+use azekura_api::{
+    CloneVolume, ErrorCode, NoContent, PageQuery, ProtectVolume, RevertVolume, RevertedView, SnapshotView,
+};
 use azekura_base::{LayerId, rfc3339_seconds};
 use azekura_model::{Kind, MetaError, Model, ProtectionRecord, SnapshotRecord, VolumeAccess};
 
 use super::call::{Answer, Call, Reply};
 use super::error::ApiError;
 use super::known::{Known, Wanted, known};
+use super::pages::{Page, page};
 use super::shown::{Meant, Shown};
 use super::views::endpoints_of;
 use super::{freed, space, views};
@@ -56,19 +59,52 @@ pub(super) fn view(model: &Model, record: &SnapshotRecord) -> SnapshotView {
     }
 }
 
-pub(super) async fn list(Call { api, .. }: Call<SnapshotList>) -> Answer<SnapshotList> {
-    let Known { model, stale } = known(&api, Wanted::Snapshots).await?;
-    let (held, _) = space::layers(&api, &model).await;
-    Ok(Reply::as_known(model.volumes.keys().flat_map(|volume| of_volume(&model, &held, volume)).collect(), stale))
+/// Where a snapshot stands in lists: by volume, then by time, then by name.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place(String, u64, u32, String);
+
+impl Place {
+    fn of(view: &SnapshotView) -> Place {
+        Place(view.volume.clone(), view.seconds, view.nanos, view.name.clone())
+    }
+
+    /// Names have no `@`.
+    fn write(&self) -> String {
+        let Place(volume, seconds, nanos, name) = self;
+        format!("{volume}@{seconds}@{nanos}@{name}")
+    }
+
+    fn read(text: &str) -> Option<Place> {
+        let mut parts = text.splitn(4, '@');
+        let (volume, seconds, nanos) =
+            (parts.next()?.to_owned(), parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        Some(Place(volume, seconds, nanos, parts.next()?.to_owned()))
+    }
 }
 
-pub(super) async fn list_of_volume(Call { api, names: [name], .. }: Call<VolumeSnapshots>) -> Answer<VolumeSnapshots> {
+/// A page of these, which stand in their order.
+fn page_of(query: &PageQuery, all: impl Iterator<Item = SnapshotView>) -> Result<Page<SnapshotView>, ApiError> {
+    page(query, all, Place::of, Place::read, Place::write)
+}
+
+pub(super) async fn list(Call { api, query, .. }: Call<SnapshotList>) -> Answer<SnapshotList> {
+    let Known { model, stale } = known(&api, Wanted::Snapshots).await?;
+    let (held, _) = space::layers(&api, &model).await;
+    let all = model.volumes.keys().flat_map(|volume| of_volume(&model, &held, volume));
+    let Page { things, next } = page_of(&query, all)?;
+    Ok(Reply::as_known(things, stale).before(next))
+}
+
+pub(super) async fn list_of_volume(
+    Call { api, names: [name], query, .. }: Call<VolumeSnapshots>,
+) -> Answer<VolumeSnapshots> {
     let Known { model, stale } = known(&api, Wanted::Snapshots).await?;
     if !model.volumes.contains_key(&name) {
         return Err(MetaError::NotFound { kind: Kind::Volume, name }.into());
     }
     let (held, _) = space::layers(&api, &model).await;
-    Ok(Reply::as_known(of_volume(&model, &held, &name), stale))
+    let Page { things, next } = page_of(&query, of_volume(&model, &held, &name).into_iter())?;
+    Ok(Reply::as_known(things, stale).before(next))
 }
 
 fn of_volume(model: &Model, held: &BTreeMap<LayerId, u64>, name: &str) -> Vec<SnapshotView> {
@@ -78,7 +114,7 @@ fn of_volume(model: &Model, held: &BTreeMap<LayerId, u64>, name: &str) -> Vec<Sn
         ..in_list(name, snapshot)
     };
     let mut snapshots: Vec<SnapshotView> = model.snapshots_of(volume.id).map(|snapshot| view(snapshot)).collect();
-    snapshots.sort_by_key(|snapshot| (snapshot.seconds, snapshot.nanos));
+    snapshots.sort_by_cached_key(Place::of);
     snapshots
 }
 

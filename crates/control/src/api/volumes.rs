@@ -9,15 +9,19 @@ use azekura_model::{Kind, MetaError, VolumeAccess};
 
 use super::call::{Answer, Call, Reply};
 use super::known::{Known, Wanted, known};
+use super::pages::{Page, page};
 use super::shown::Meant;
 use super::{snapshots, views};
 use crate::volumes::{VolumeRequest, create_volume};
 
 /// Volumes made through another node a moment ago are in it.
-pub(super) async fn list(Call { api, .. }: Call<VolumeList>) -> Answer<VolumeList> {
+pub(super) async fn list(Call { api, query, .. }: Call<VolumeList>) -> Answer<VolumeList> {
     let Known { model, stale } = known(&api, Wanted::Volumes).await?;
-    let all = model.volumes.values().map(|volume| views::volume(&api.keys, &model, volume)).collect();
-    Ok(Reply::as_known(all, stale))
+    let name = |text: &str| Some(text.to_owned());
+    let Page { things, next } =
+        page(&query, model.volumes.values(), |volume| volume.name.clone(), name, String::clone)?;
+    let views = things.into_iter().map(|volume| views::volume(&api.keys, &model, volume)).collect();
+    Ok(Reply::as_known(views, stale).before(next))
 }
 
 pub(super) async fn show(Call { api, names: [name], .. }: Call<VolumeShow>) -> Answer<VolumeShow> {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use azekura_api::{DeviceSnapshot, GroupSnapshot, LayerUse, NodeSnapshot};
@@ -27,6 +27,7 @@ struct Obedient {
     meta: MetaClient,
     device: DeviceId,
     answers: Arc<AtomicBool>,
+    configured: Arc<AtomicU64>,
 }
 
 impl NodeStatistics for Obedient {
@@ -56,6 +57,10 @@ impl NodeStatistics for Obedient {
             };
             self.answers.load(Ordering::Relaxed).then_some(snapshot)
         })
+    }
+
+    fn configured(&self) -> u64 {
+        self.configured.load(Ordering::Relaxed)
     }
 
     fn layers(&self) -> Pin<Box<dyn Future<Output = Option<LayerUse>> + Send + '_>> {
@@ -132,6 +137,8 @@ pub struct Node {
     pub control: Control,
     pub alive: LeaseHold,
     pub answers: Arc<AtomicBool>,
+    /// Up to which revision its data plane knows the configuration.
+    pub configured: Arc<AtomicU64>,
     /// By which other nodes know it.
     pub key: Arc<NodeKey>,
     pub secrets: Arc<Kept>,
@@ -166,11 +173,14 @@ pub async fn start_node(server: &EmbeddedServer, name: &str) -> Node {
     let spec = DeviceSpec { uuid, node, shard, name, capacity_bytes: 10 * GIB };
     let device = meta.register_device(&spec).await.unwrap().id;
     let answers = Arc::new(AtomicBool::new(true));
-    let statistics = Obedient { meta: meta.clone(), device, answers: Arc::clone(&answers) };
+    let configured = Arc::new(AtomicU64::new(1));
+    let (meta_of, asked, told) = (meta.clone(), Arc::clone(&answers), Arc::clone(&configured));
+    let statistics = Obedient { meta: meta_of, device, answers: asked, configured: told };
     let attacher = Attacher::new(meta.clone(), Arc::new(Obliging));
     let names = vec!["Node.example".to_owned()];
     let doors = Doors::new(port, Some(door), names, Arc::clone(&key), Arc::clone(&secrets) as _).unwrap();
     let keys = azekura_control::DataKeys::new(None);
     let control = azekura_control::start(doors, meta.clone(), node, Arc::new(statistics), attacher, keys);
-    Node { api: this.api_address, alive: meta.keep_alive(node), meta, control, answers, key, secrets, local, folder }
+    let (api, alive) = (this.api_address, meta.keep_alive(node));
+    Node { api, alive, meta, control, answers, configured, key, secrets, local, folder }
 }

@@ -4,7 +4,8 @@ use azekura_api::endpoint::{
     SnapshotDelete, VolumeClone, VolumeCreate, VolumeDelete, VolumeLimit, VolumeResize, VolumeSnapshots,
 };
 use azekura_api::{
-    CloneVolume, CreateVolume, DeleteVolume, ErrorCode, IoLimits, NoQuery, ResizeVolume, SnapshotOrigin, VolumeView,
+    CloneVolume, CreateVolume, DeleteVolume, ErrorCode, IoLimits, NoQuery, PageQuery, ResizeVolume, SnapshotOrigin,
+    VolumeView,
 };
 use azekura_client::ClientError;
 use tonic::Status;
@@ -116,7 +117,7 @@ impl Controller {
     /// snapshot ends with its volume here. The volume is never deleted together with snapshots, so that one that is
     /// made at this moment stays.
     fn delete_passing_snapshots(&self, volume: &str) -> Outcome<()> {
-        let all = match self.cluster.ask::<VolumeSnapshots>([volume.to_owned()], &NoQuery {})? {
+        let all = match self.cluster.ask::<VolumeSnapshots>([volume.to_owned()], &PageQuery::default())? {
             Ok(all) => all,
             Err(error) if absent(&error) => return Ok(()),
             Err(error) => return Err(told(&format!("listing the snapshots of '{volume}'"), &error)),

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use azekura_api::endpoint::NodeList;
-use azekura_api::{NoQuery, NodeView, VolumeView};
+use azekura_api::{NodeView, PageQuery, VolumeView};
 use azekura_attach::{Devices, Mount, Wanted, Way};
 use tonic::Status;
 
@@ -99,7 +99,7 @@ impl Node {
 
     /// The Azekura node of this machine, as the cluster knows it.
     fn own(&self) -> Outcome<NodeView> {
-        let nodes = self.cluster.ask::<NodeList>([], &NoQuery {})?;
+        let nodes = self.cluster.ask::<NodeList>([], &PageQuery::default())?;
         let nodes = nodes.map_err(|error| told("asking for the cluster's nodes", &error))?;
         nodes.into_iter().find(|node| node.name == self.name).ok_or_else(|| {
             Status::unavailable(format!(

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+use tokio::sync::watch;
 
 const _: () = assert!(LATENCY_BUCKETS == azekura_api::LATENCY_BUCKETS, "buckets mean the same on both sides");
 
@@ -37,8 +38,25 @@ pub struct Statistics {
     pub failures: Failures,
     /// The keys of encrypted volumes.
     pub keys: DataKeys,
+    /// Up to which revision of the configuration the data plane has been told.
+    pub configured: watch::Receiver<u64>,
     /// When the process started.
     pub started: Instant,
+}
+
+impl Statistics {
+    /// Of a data plane whose node has this name.
+    pub fn new(
+        shards: &Handles,
+        name: String,
+        failures: &Failures,
+        keys: &DataKeys,
+        configured: &watch::Receiver<u64>,
+        started: Instant,
+    ) -> Statistics {
+        let (shards, failures, keys) = (shards.clone(), Arc::clone(failures), keys.clone());
+        Statistics { shards, name, failures, keys, configured: configured.clone(), started }
+    }
 }
 
 impl NodeStatistics for Statistics {
@@ -63,6 +81,10 @@ impl NodeStatistics for Statistics {
             }));
             Some(snapshot)
         })
+    }
+
+    fn configured(&self) -> u64 {
+        *self.configured.borrow()
     }
 
     fn layers(&self) -> Pin<Box<dyn Future<Output = Option<LayerUse>> + Send + '_>> {
