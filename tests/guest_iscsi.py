@@ -157,7 +157,7 @@ def test_a_discovery_at_one_node_gives_a_disk_of_three_paths(cluster, guest):
 
 
 def test_fio_goes_on_when_nodes_are_killed_and_stand_still(cluster, guest):
-    guest.run(f"({FIO} --filename={DISK} {VERIFY} && echo fine || echo failed) > /tmp/done 2>&1 & sleep 2")
+    guest.run(f"({FIO} --filename={DISK} {VERIFY} > /tmp/said 2>&1 && echo fine || echo failed) > /tmp/done & sleep 2")
     for stop in ("kill", "pause", "kill"):
         wait_until(lambda: writer(cluster) is not None, 30, "a node that writes")
         at = writer(cluster)
@@ -178,5 +178,5 @@ def test_fio_goes_on_when_nodes_are_killed_and_stand_still(cluster, guest):
             node.stands = False
         assert settles(cluster, guest), "the writes go to and fro"
     wait_until(lambda: guest.run("cat /tmp/done") != "", DONE_WITHIN_S, "fio")
-    assert guest.run("cat /tmp/done") == "fine", guest.run("cat /tmp/fio")
+    assert guest.run("cat /tmp/done") == "fine", guest.run("cat /tmp/said /tmp/fio; dmesg | tail -40")
     assert guest.run("dmesg | grep -E 'Buffer I/O|error.*dev dm-' || true") == ""

@@ -68,7 +68,7 @@ def writer(cluster):
 def test_fio_goes_on_when_nodes_are_killed_and_stand_still(cluster, guest):
     for node in cluster.nodes:
         node.stands = False
-    guest.run(f"({FIO} --filename={device(guest)} {VERIFY} && echo fine || echo failed) > /tmp/done 2>&1 & sleep 2")
+    guest.run(f"({FIO} --filename={device(guest)} {VERIFY} > /tmp/said 2>&1 && echo fine || echo failed) > /tmp/done & sleep 2")
     for stop in ("kill", "pause", "kill"):
         wait_until(lambda: writer(cluster) is not None, 30, "a node that writes")
         at = writer(cluster)
@@ -90,5 +90,5 @@ def test_fio_goes_on_when_nodes_are_killed_and_stand_still(cluster, guest):
         # Nothing tells the kernel which node writes: it may change its mind a few times when a path has come back.
         time.sleep(5)
     wait_until(lambda: guest.run("cat /tmp/done") != "", DONE_WITHIN_S, "fio")
-    assert guest.run("cat /tmp/done") == "fine", guest.run("cat /tmp/fio")
+    assert guest.run("cat /tmp/done") == "fine", guest.run("cat /tmp/said /tmp/fio; dmesg | tail -40")
     assert guest.run("dmesg | grep -E 'I/O error|Buffer I/O' || true") == ""
