@@ -68,7 +68,8 @@ def writer(cluster):
 def test_fio_goes_on_when_nodes_are_killed_and_stand_still(cluster, guest):
     for node in cluster.nodes:
         node.stands = False
-    guest.run(f"({FIO} --filename={device(guest)} {VERIFY} > /tmp/said 2>&1 && echo fine || echo failed) > /tmp/done & sleep 2")
+    job = f"{FIO} --filename={device(guest)} {VERIFY} > /tmp/said 2>&1"
+    guest.run(f"({job} && echo fine || echo failed) > /tmp/done & sleep 2")
     for stop in ("kill", "pause", "kill"):
         wait_until(lambda: writer(cluster) is not None, 30, "a node that writes")
         at = writer(cluster)
