@@ -11,6 +11,7 @@ import pytest
 
 from tools.harness.cluster import HOST
 from tools.harness.guest import HOST_IN_GUEST, Guest
+from tools.harness.paths import stop_writers, writer
 from tools.harness.process import free_port, wait_until
 
 TARGET = "iqn.2026-01.io.azekura:vol1"
@@ -89,7 +90,6 @@ def cluster(module_cluster):
     cluster.ports = [free_port() for _ in cluster.nodes]
     for node, port in zip(cluster.nodes, cluster.ports, strict=True):
         node.options = ["--iscsi", f"{HOST}:{port}"]
-        node.stands = False
     cluster.start()
     cluster.create_volume("vol1", "128MiB")
     cluster.wait_healthy()
@@ -117,14 +117,6 @@ def paths(guest):
     shown = guest.run("multipathd show paths raw format '%d %p %t %T'; true")
     lines = (line.split() for line in shown.splitlines())
     return sorted(tuple(line[1:]) for line in lines if len(line) == 4 and line[0].startswith("sd"))
-
-
-def writer(cluster):
-    """The node that carries out what the guest writes, by its place; `None` where none does at this moment."""
-    node = next(node for node in cluster.nodes if node.alive and not node.stands)
-    entries = cluster.json("volume", "show", "vol1", node=node)["attachments"]
-    names = [entry["node_name"] for entry in entries if entry["in_use"] and not entry["reads_only"]]
-    return next((at for at, node in enumerate(cluster.nodes) if node.name in names), None)
 
 
 def settles(cluster, guest):
@@ -158,24 +150,7 @@ def test_a_discovery_at_one_node_gives_a_disk_of_three_paths(cluster, guest):
 
 def test_fio_goes_on_when_nodes_are_killed_and_stand_still(cluster, guest):
     guest.run(f"({FIO} --filename={DISK} {VERIFY} > /tmp/said 2>&1 && echo fine || echo failed) > /tmp/done & sleep 2")
-    for stop in ("kill", "pause", "kill"):
-        wait_until(lambda: writer(cluster) is not None, 30, "a node that writes")
-        at = writer(cluster)
-        node = cluster.nodes[at]
-        if stop == "kill":
-            node.kill()
-        else:
-            node.stands = True
-            node.process.pause()
-        started = time.monotonic()
-        wait_until(lambda at=at: writer(cluster) not in (None, at), 90, "another node to write")
-        print(f"{stop} of {node.name}: another node writes after {time.monotonic() - started:.1f} s")
-        time.sleep(2)
-        if stop == "kill":
-            node.start()
-        else:
-            node.process.resume()
-            node.stands = False
+    for _ in stop_writers(cluster, within_s=90):
         assert settles(cluster, guest), "the writes go to and fro"
     wait_until(lambda: guest.run("cat /tmp/done") != "", DONE_WITHIN_S, "fio")
     assert guest.run("cat /tmp/done") == "fine", guest.run("cat /tmp/said /tmp/fio; dmesg | tail -40")

@@ -10,6 +10,7 @@ import pytest
 
 from tools.harness.cluster import HOST
 from tools.harness.guest import HOST_IN_GUEST, Guest
+from tools.harness.paths import stop_writers
 from tools.harness.process import free_port, wait_until
 
 PREFIX = "nqn.2026-01.io.azekura:"
@@ -57,38 +58,10 @@ def device(guest):
     return f"/dev/{found[0]}"
 
 
-def writer(cluster):
-    """The node that carries out what the guest writes, by its place; `None` where none does at this moment."""
-    node = next(node for node in cluster.nodes if node.alive and not node.stands)
-    entries = cluster.json("volume", "show", "vol1", node=node)["attachments"]
-    names = [entry["node_name"] for entry in entries if entry["in_use"] and not entry["reads_only"]]
-    return next((at for at, node in enumerate(cluster.nodes) if node.name in names), None)
-
-
 def test_fio_goes_on_when_nodes_are_killed_and_stand_still(cluster, guest):
-    for node in cluster.nodes:
-        node.stands = False
     job = f"{FIO} --filename={device(guest)} {VERIFY} > /tmp/said 2>&1"
     guest.run(f"({job} && echo fine || echo failed) > /tmp/done & sleep 2")
-    for stop in ("kill", "pause", "kill"):
-        wait_until(lambda: writer(cluster) is not None, 30, "a node that writes")
-        at = writer(cluster)
-        node = cluster.nodes[at]
-        if stop == "kill":
-            node.kill()
-        else:
-            node.stands = True
-            node.process.pause()
-        started = time.monotonic()
-        wait_until(lambda at=at: writer(cluster) not in (None, at), 60, "another node to write")
-        print(f"{stop} of {node.name}: another node writes after {time.monotonic() - started:.1f} s")
-        time.sleep(2)
-        if stop == "kill":
-            node.start()
-        else:
-            node.process.resume()
-            node.stands = False
-        # Nothing tells the kernel which node writes: it may change its mind a few times when a path has come back.
+    for _ in stop_writers(cluster, within_s=60):
         time.sleep(5)
     wait_until(lambda: guest.run("cat /tmp/done") != "", DONE_WITHIN_S, "fio")
     assert guest.run("cat /tmp/done") == "fine", guest.run("cat /tmp/said /tmp/fio; dmesg | tail -40")
