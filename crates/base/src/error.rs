@@ -4,29 +4,47 @@ use std::fmt;
 
 /// Why a block request could not be served. The numbers are part of the wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub enum IoStatus {
     /// The data was not readable or not writable on any copy.
-    Io = 1,
+    Io,
     /// The pool has no space left; nothing was written.
-    NoSpace = 2,
+    NoSpace,
     /// The request lies outside the volume or is malformed.
-    Invalid = 3,
+    Invalid,
     /// The volume, or this attachment of it, takes no writes.
-    ReadOnly = 4,
+    ReadOnly,
     /// The volume is gone.
-    Gone = 5,
+    Gone,
     /// This copy can't answer now; ask the primary, or again with a newer configuration.
-    Redirect = 6,
+    Redirect,
     /// This attachment of the volume has been ended: it may be attached elsewhere.
-    Fenced = 7,
+    Fenced,
     /// The layer that the request names is not the volume's head here (any more, or yet), or takes no writes while a
     /// snapshot is made: ask again, with the head that a newer configuration names.
-    Stale = 8,
+    Stale,
+    /// The volume holds something else than a compare-and-write expects; nothing was written. With the first byte that
+    /// differs, counted from the first that was compared; of an encrypted volume, with the first of its unit.
+    Miscompare(u16),
 }
 
 impl IoStatus {
-    /// The status with the wire number `code`, if there is one.
+    /// The number on the wire.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            IoStatus::Io => 1,
+            IoStatus::NoSpace => 2,
+            IoStatus::Invalid => 3,
+            IoStatus::ReadOnly => 4,
+            IoStatus::Gone => 5,
+            IoStatus::Redirect => 6,
+            IoStatus::Fenced => 7,
+            IoStatus::Stale => 8,
+            IoStatus::Miscompare(_) => 9,
+        }
+    }
+
+    /// The status with the wire number `code`, if there is one; a miscompare's place follows its number.
     #[must_use]
     pub fn from_code(code: u8) -> Option<IoStatus> {
         Some(match code {
@@ -38,6 +56,7 @@ impl IoStatus {
             6 => IoStatus::Redirect,
             7 => IoStatus::Fenced,
             8 => IoStatus::Stale,
+            9 => IoStatus::Miscompare(0),
             _ => return None,
         })
     }
@@ -54,6 +73,7 @@ impl fmt::Display for IoStatus {
             IoStatus::Redirect => "ask the primary",
             IoStatus::Fenced => "the volume is not attached here any more",
             IoStatus::Stale => "the volume has another head layer",
+            IoStatus::Miscompare(_) => "the volume holds something else than was expected",
         })
     }
 }

@@ -37,6 +37,8 @@ pub struct Admission {
     pub open: bool,
     /// All nodes know that a host may come through several of them (0048).
     pub host_paths: bool,
+    /// All nodes carry out a compare-and-write (0055).
+    pub compares: bool,
     /// Rights, by key.
     pub rights: BTreeMap<PeerKey, Right>,
     /// Those of hosts, by name.

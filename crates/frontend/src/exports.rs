@@ -141,7 +141,7 @@ impl Export {
     /// Nobody can change it.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
-        ![Verb::Write, Verb::Trim, Verb::Zero].into_iter().any(|verb| self.verbs.has(verb))
+        ![Verb::Write, Verb::CompareAndWrite, Verb::Trim, Verb::Zero].into_iter().any(|verb| self.verbs.has(verb))
     }
 }
 
@@ -186,6 +186,13 @@ impl<K> Volumes<'_, K> {
         self.admission.of(self.who)
     }
 
+    /// What may be asked of it that all nodes can do.
+    fn export(&self, volume: &VolumeView) -> Export {
+        let export = Export::of(volume);
+        let verbs = if self.admission.compares { export.verbs } else { export.verbs.without(Verb::CompareAndWrite) };
+        Export { verbs, ..export }
+    }
+
     fn volume(&self, name: &str) -> Option<&VolumeView> {
         let may = self.may();
         let seen = |volume: &&Arc<VolumeView>| may.sees(&volume.name);
@@ -199,7 +206,7 @@ impl<K> Volumes<'_, K> {
 
 impl<K: Copy + Ord> Exports for Volumes<'_, K> {
     fn find(&self, name: &str) -> Option<Export> {
-        self.volume(name).map(Export::of)
+        self.volume(name).map(|volume| self.export(volume))
     }
 
     /// What is not for this client does not come for it either.
@@ -226,7 +233,7 @@ impl<K: Copy + Ord> Exports for Volumes<'_, K> {
         }
         match volume.why_sealed(self.keys) {
             Some(why) => Opening::Refused(why),
-            None => self.attaching.opening(self.conn, self.host, Export::of(volume)),
+            None => self.attaching.opening(self.conn, self.host, self.export(volume)),
         }
     }
 

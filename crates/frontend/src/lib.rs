@@ -73,6 +73,8 @@ pub const CLIENTS_MAX: usize = 4096;
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// The longest read or write, in bytes (32 MiB).
 pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
+/// The longest compare-and-write, in bytes, which must not cross a multiple of this either: one block.
+pub const COMPARED_BYTES_MAX: u32 = azekura_base::BLOCK_SIZE as u32;
 /// Requests that one connection may have under way (0017).
 pub const CONNECTION_REQUESTS_MAX: usize = 1024;
 /// Bytes that the requests and answers of all clients of a node may take (256 MiB). One half is for requests of up to

@@ -28,7 +28,9 @@ impl Cost {
     fn of(op: &Op) -> Cost {
         match op {
             Op::Read { len, .. } => Cost { requests: 1, bytes: *len },
-            Op::Write { bytes, .. } => Cost { requests: 1, bytes: bytes.len() as u64 },
+            Op::Write { bytes, .. } | Op::CompareAndWrite { bytes, .. } => {
+                Cost { requests: 1, bytes: bytes.len() as u64 }
+            }
             Op::Zero { .. } | Op::Trim { .. } | Op::Status { .. } => Cost { requests: 1, bytes: 0 },
             Op::Flush => Cost { requests: 0, bytes: 0 },
         }

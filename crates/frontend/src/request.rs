@@ -25,6 +25,16 @@ pub enum Request {
         /// What to write.
         bytes: Bytes,
     },
+    /// Write where the export holds what is expected, atomically; else it fails with a miscompare. Inside one block of
+    /// 4 KiB: see [`COMPARED_BYTES_MAX`](crate::COMPARED_BYTES_MAX).
+    CompareAndWrite {
+        /// First byte.
+        offset: u64,
+        /// What is expected there: as many bytes.
+        expected: Bytes,
+        /// What to write.
+        bytes: Bytes,
+    },
     /// Make all durable that was answered before, on any connection.
     Flush,
     /// The contents are not needed any more. What is read afterwards may be zeros or the old contents.
@@ -64,6 +74,7 @@ impl Request {
         match self {
             Request::Read { .. } => Verb::Read,
             Request::Write { .. } => Verb::Write,
+            Request::CompareAndWrite { .. } => Verb::CompareAndWrite,
             Request::Flush => Verb::Flush,
             Request::Trim { .. } => Verb::Trim,
             Request::Zero { .. } => Verb::Zero,
@@ -77,6 +88,7 @@ impl Request {
         Some(match self {
             Request::Read { offset, len } => Op::Read { offset, len },
             Request::Write { offset, bytes } => Op::Write { offset, bytes },
+            Request::CompareAndWrite { offset, expected, bytes } => Op::CompareAndWrite { offset, expected, bytes },
             Request::Trim { offset, len } => Op::Trim { offset, len },
             Request::Zero { offset, len } => Op::Zero { offset, len },
             Request::Extents { offset, len } => Op::Status { offset, len },

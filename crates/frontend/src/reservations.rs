@@ -109,6 +109,6 @@ impl KnownReservations {
 fn kind(verb: Verb) -> CommandKind {
     match verb {
         Verb::Read | Verb::Extents | Verb::Cache => CommandKind::Read,
-        Verb::Write | Verb::Trim | Verb::Zero | Verb::Flush => CommandKind::Write,
+        Verb::Write | Verb::CompareAndWrite | Verb::Trim | Verb::Zero | Verb::Flush => CommandKind::Write,
     }
 }

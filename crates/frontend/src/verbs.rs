@@ -8,6 +8,8 @@ pub enum Verb {
     Read,
     /// [`Request::Write`](crate::Request::Write).
     Write,
+    /// [`Request::CompareAndWrite`](crate::Request::CompareAndWrite).
+    CompareAndWrite,
     /// [`Request::Flush`](crate::Request::Flush).
     Flush,
     /// [`Request::Trim`](crate::Request::Trim).
@@ -28,7 +30,8 @@ impl Verbs {
     /// Those that leave an export as it is.
     pub const READ_ONLY: Verbs = Verbs::of(&[Verb::Read, Verb::Flush, Verb::Extents, Verb::Cache]);
     /// All that there are.
-    pub const ALL: Verbs = Verbs::READ_ONLY.and(Verbs::of(&[Verb::Write, Verb::Trim, Verb::Zero]));
+    pub const ALL: Verbs =
+        Verbs::READ_ONLY.and(Verbs::of(&[Verb::Write, Verb::CompareAndWrite, Verb::Trim, Verb::Zero]));
 
     /// These verbs.
     #[must_use]
@@ -72,7 +75,7 @@ mod tests {
     fn a_set_has_what_was_put_into_it() {
         assert!(Verbs::ALL.has(Verb::Write) && Verbs::ALL.has(Verb::Cache));
         assert!(Verbs::READ_ONLY.has(Verb::Read) && Verbs::READ_ONLY.has(Verb::Flush));
-        for verb in [Verb::Write, Verb::Trim, Verb::Zero] {
+        for verb in [Verb::Write, Verb::CompareAndWrite, Verb::Trim, Verb::Zero] {
             assert!(!Verbs::READ_ONLY.has(verb), "{verb:?}");
             assert!(!Verbs::ALL.without(verb).has(verb) && Verbs::ALL.without(verb).has(Verb::Read), "{verb:?}");
         }

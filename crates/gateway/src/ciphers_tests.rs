@@ -210,3 +210,34 @@ fn what_is_under_way_goes_on_with_the_key_that_it_had() {
     let Some(Effect::Complete(8, Outcome::Read(pieces))) = gateway.next_effect() else { panic!("it is not answered") };
     assert_eq!(pieces, [Piece::Data(Bytes::from(plain))]);
 }
+
+#[test]
+fn what_is_expected_is_compared_as_it_is_held() {
+    let mut gateway = gateway(keyring(Ok(key())));
+    let mut plain = vec![7; 2 * UNIT_SIZE];
+    plain[UNIT_SIZE..].fill(0);
+    let (offset, new) = (4096 + UNIT_SIZE as u64, Bytes::from(vec![0; 2 * UNIT_SIZE]));
+    let op = || Op::CompareAndWrite { offset, expected: plain.clone().into(), bytes: new.clone() };
+    let [write] = &writes(&mut gateway, op())[..] else { panic!("it is one") };
+    let expected = write.expected.as_ref().unwrap();
+    let as_held = writes(&mut gateway, Op::Write { offset, bytes: plain.clone().into() });
+    let Body::Data { bytes: mut held, .. } = as_held[0].body.clone() else { panic!("it is data") };
+    assert_ne!(held, plain);
+    assert_eq!(expected.first_difference(&held), None);
+    // Zeros that nobody has written are not encrypted.
+    held = [&held[..UNIT_SIZE], &[0; UNIT_SIZE]].concat().into();
+    assert_eq!(expected.first_difference(&held), None);
+    held = [&[0; UNIT_SIZE], &held[UNIT_SIZE..]].concat().into();
+    assert!(expected.first_difference(&held).is_some(), "zeros in the place of data");
+    // Which byte of a unit differs, nobody knows.
+    gateway.submit(9, "v", HELD, op(), Duration::ZERO);
+    let Some(Effect::Send(HOME, Message::Write(write))) = gateway.next_effect() else { panic!("it is not asked for") };
+    let result = Err(IoStatus::Miscompare(700));
+    gateway.answer(
+        HOME,
+        Message::WriteDone(WriteDone { pg: write.pg, request: write.request, result }),
+        Duration::ZERO,
+    );
+    let told = gateway.next_effect();
+    assert!(matches!(told, Some(Effect::Complete(9, Outcome::Failed(IoStatus::Miscompare(512))))), "{told:?}");
+}

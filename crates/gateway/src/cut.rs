@@ -1,8 +1,10 @@
 //! Cuts a volume's byte range into the parts that one copy can serve.
 
 use crate::ciphers::Cipher;
+use crate::request::Op;
 use crate::view::VolumeView;
 use azekura_base::{BLOCK_SIZE, Body, CHUNK_SIZE, Checksums, ChunkIndex, checksum, is_zero};
+use azekura_wire::Expected;
 use bytes::Bytes;
 
 /// A byte range inside one chunk.
@@ -37,6 +39,26 @@ pub(crate) fn data_body(part: Part, bytes: Bytes, cipher: &Cipher) -> Body {
     if aligned && is_zero(&bytes) {
         return Body::Zero;
     }
+    encrypted(part, bytes, cipher)
+}
+
+/// What `part` has to hold, as its copies hold it.
+pub(crate) fn expected(part: Part, bytes: &Bytes, cipher: &Cipher) -> Expected {
+    match cipher {
+        Cipher::Plain => Expected::new(bytes.clone(), 0),
+        Cipher::Encrypted(_) => Expected::new(cipher.encrypt(part, bytes.clone()), Expected::zeros_of(bytes)),
+    }
+}
+
+/// Whether it can be compared as one, if it is to be compared: one primary looks at one block.
+pub(crate) fn may_compare(op: &Op) -> bool {
+    let Op::CompareAndWrite { offset, expected, bytes } = op else { return true };
+    let in_block = offset % BLOCK_SIZE as u64 + bytes.len() as u64;
+    !bytes.is_empty() && expected.len() == bytes.len() && in_block <= BLOCK_SIZE as u64
+}
+
+/// Bytes as copies get them, and the checksums of these.
+pub(crate) fn encrypted(part: Part, bytes: Bytes, cipher: &Cipher) -> Body {
     let bytes = cipher.encrypt(part, bytes);
     let checksums = piece_checksums(part.offset as usize, &bytes);
     Body::Data { bytes, checksums }

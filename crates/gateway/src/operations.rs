@@ -80,7 +80,7 @@ impl Operations {
         let kind = match op {
             Op::Read { .. } => Kind::Read(Vec::new(), cipher.clone()),
             Op::Status { .. } => Kind::Status(Vec::new()),
-            Op::Write { .. } | Op::Zero { .. } | Op::Flush => Kind::Write,
+            Op::Write { .. } | Op::CompareAndWrite { .. } | Op::Zero { .. } | Op::Flush => Kind::Write,
             Op::Trim { .. } => {
                 let statistics = self.statistics.entry(volume).or_default();
                 statistics.trims += 1;
@@ -157,7 +157,8 @@ impl Operations {
         let running = self.running.remove(op.0)?;
         let took = now.saturating_sub(running.started);
         let statistics = self.statistics.entry(running.volume).or_default();
-        let failed = running.failed.is_some();
+        // That something else was there is an answer.
+        let failed = running.failed.is_some_and(|why| !matches!(why, IoStatus::Miscompare(_)));
         match running.kind {
             Kind::Read(..) => statistics.reads.note(running.bytes, took, failed),
             Kind::Write if running.bytes > 0 => statistics.writes.note(running.bytes, took, failed),

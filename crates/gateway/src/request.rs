@@ -20,6 +20,16 @@ pub enum Op {
         /// The bytes.
         bytes: Bytes,
     },
+    /// Write bytes inside one block of 4 KiB where it holds what is expected, atomically; else it fails with
+    /// [`IoStatus::Miscompare`].
+    CompareAndWrite {
+        /// First byte.
+        offset: u64,
+        /// What is expected there: as many bytes.
+        expected: Bytes,
+        /// The bytes.
+        bytes: Bytes,
+    },
     /// Make bytes read as zeros; whole blocks give their space back.
     Zero {
         /// First byte.
@@ -49,7 +59,7 @@ impl Op {
     /// It changes what the volume holds.
     #[must_use]
     pub fn is_write(&self) -> bool {
-        matches!(self, Op::Write { .. } | Op::Zero { .. } | Op::Trim { .. })
+        matches!(self, Op::Write { .. } | Op::CompareAndWrite { .. } | Op::Zero { .. } | Op::Trim { .. })
     }
 }
 

@@ -251,3 +251,27 @@ fn what_lies_outside_is_refused() {
     gateway.submit(1, "w", HELD, Op::Flush, at(0));
     assert!(matches!(effects(&mut gateway)[..], [Effect::Complete(1, Outcome::Failed(IoStatus::Gone))]));
 }
+
+#[test]
+fn a_compare_and_write_goes_to_the_primary_with_what_it_expects() {
+    let mut gateway = gateway();
+    gateway.link_up(FAR);
+    let op = |offset, expected: usize, bytes: usize| Op::CompareAndWrite {
+        offset,
+        expected: Bytes::from(vec![1; expected]),
+        bytes: Bytes::from(vec![2; bytes]),
+    };
+    gateway.submit(7, "v", HELD, op(4608, 512, 512), at(0));
+    let [Effect::Send(FAR, Message::Write(write))] = &effects(&mut gateway)[..] else { panic!() };
+    let expected = write.expected.as_ref().expect("something is expected");
+    assert_eq!((write.offset, write.len, &expected.bytes[..], expected.or_zeros), (4608, 512, &[1; 512][..], 0));
+    assert_eq!(gateway.unanswered(SessionId(9), write.pg, write.request), None, "copies get the whole block");
+    let done = WriteDone { pg: write.pg, request: write.request, result: Err(IoStatus::Miscompare(77)) };
+    gateway.answer(FAR, Message::WriteDone(done), at(1));
+    let [Effect::Complete(7, Outcome::Failed(IoStatus::Miscompare(77)))] = &effects(&mut gateway)[..] else { panic!() };
+    assert_eq!(gateway.statistics()[&VolumeId(1)].writes.errors, 0, "an answer is no failure");
+    for op in [op(4000, 512, 512), op(0, 8192, 8192), op(0, 512, 511), op(0, 0, 0)] {
+        gateway.submit(8, "v", HELD, op, at(2));
+        let [Effect::Complete(8, Outcome::Failed(IoStatus::Invalid))] = &effects(&mut gateway)[..] else { panic!() };
+    }
+}

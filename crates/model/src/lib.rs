@@ -46,7 +46,9 @@ pub use grants::{ChapRecord, DEFAULT_PROJECT, GrantKind, GrantRecord, HOSTS, Hos
 pub use key_value::{Change, KeyValue};
 pub use keys::{Key, PREFIX};
 pub use layer_ends::{LayerEnd, LayerHolders};
-pub use members::{AliveRecord, DeviceFailure, DeviceRecord, DeviceState, FailureKind, NodeRecord, ShutOut};
+pub use members::{
+    AliveRecord, COMPARE_AND_WRITE, DeviceFailure, DeviceRecord, DeviceState, FailureKind, NodeRecord, ShutOut,
+};
 pub use memory::Memory;
 pub use model::{Model, RecordMap, Versioned, group_of};
 pub use read::{Found, Gathered, Halt, Outcome, Records, Step};

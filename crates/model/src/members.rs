@@ -10,6 +10,10 @@ use serde::{Deserialize, Serialize};
 use crate::records::is_false;
 use crate::{Endpoint, Unknown};
 
+/// What a node's record says that it understands when its copies compare what they hold with what a write expects
+/// (docs/decisions/0055-compare-and-write.md).
+pub const COMPARE_AND_WRITE: &str = "compare-and-write";
+
 /// A machine that runs a node process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeRecord {

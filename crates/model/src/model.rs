@@ -11,10 +11,10 @@ use azekura_base::{ChunkIndex, DeviceId, GrantId, KeyId, LayerId, NodeId, PgId, 
 use serde::de::DeserializeOwned;
 
 use crate::{
-    AliveRecord, AttachmentsRecord, AuthorityRecord, Change, ClassRecord, ClusterRecord, DataKeyRecord, DeviceRecord,
-    DoubtRecord, GrantRecord, GroupRecord, HOST_PATHS, HoldingsRecord, Key, KeyValue, LayerRecord, LeaderRecord,
-    NodeRecord, RESERVATIONS, ReservationsRecord, ReservationsView, SettingsRecord, SnapshotRecord, VolumeRecord,
-    encode,
+    AliveRecord, AttachmentsRecord, AuthorityRecord, COMPARE_AND_WRITE, Change, ClassRecord, ClusterRecord,
+    DataKeyRecord, DeviceRecord, DoubtRecord, GrantRecord, GroupRecord, HOST_PATHS, HoldingsRecord, Key, KeyValue,
+    LayerRecord, LeaderRecord, NodeRecord, RESERVATIONS, ReservationsRecord, ReservationsView, SettingsRecord,
+    SnapshotRecord, VolumeRecord, encode,
 };
 
 /// A record with the revision of its last change, which a compare-and-swap names.
@@ -289,6 +289,12 @@ impl Model {
     #[must_use]
     pub fn knows_host_paths(&self) -> bool {
         self.nodes.values().all(|node| node.removed || node.understands.contains(HOST_PATHS))
+    }
+
+    /// Whether every node carries out writes that expect something of what they replace.
+    #[must_use]
+    pub fn knows_compare_and_write(&self) -> bool {
+        self.nodes.values().all(|node| node.removed || node.understands.contains(COMPARE_AND_WRITE))
     }
 
     /// The volumes whose reservations can't be read.

@@ -13,6 +13,8 @@ thread_local! {
     static NO_WINDOW: Cell<bool> = const { Cell::new(false) };
     static UNFENCED: Cell<bool> = const { Cell::new(false) };
     static PATIENT: Cell<bool> = const { Cell::new(false) };
+    static UNLEASED: Cell<bool> = const { Cell::new(false) };
+    static BESIDE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// From now on, on this thread, a new primary forgets what was prepared before it.
@@ -104,4 +106,22 @@ pub fn bear_slowness(on: bool) {
 
 pub(crate) fn bears_slowness() -> bool {
     PATIENT.get()
+}
+
+/// From now on, on this thread, a primary says that what was compared differs whether or not it may serve readers.
+pub fn compare_without_lease(on: bool) {
+    UNLEASED.set(on);
+}
+
+pub(crate) fn compares_without_lease() -> bool {
+    UNLEASED.get()
+}
+
+/// From now on, on this thread, writes are ordered while what they write is compared for another one.
+pub fn compare_beside_writes(on: bool) {
+    BESIDE.set(on);
+}
+
+pub(crate) fn compares_beside_writes() -> bool {
+    BESIDE.get()
 }

@@ -1,7 +1,7 @@
 //! How messages are laid out: little-endian fields, one after the other, in the order in which [`layout!`] names them
 //! (docs/formats/wire.md). The one description of a type serves both directions.
 
-use crate::{ATTACHMENTS_MAX, DIGEST_SPAN_BLOCKS, DIGEST_SPANS, HEARTBEAT_GROUPS_MAX, LAYERS_MAX};
+use crate::{ATTACHMENTS_MAX, DIGEST_SPAN_BLOCKS, DIGEST_SPANS, Expected, HEARTBEAT_GROUPS_MAX, LAYERS_MAX};
 use azekura_base::{
     BlockIndex, BlockRange, Body, CHUNK_BLOCKS, Checksum, Checksums, ChunkIndex, DeviceId, Epoch, Extent, Generation,
     IoStatus, LayerId, NodeId, PgId, RequestId, Run, Sequence, SessionId, Shard, VolumeId,
@@ -147,6 +147,7 @@ mod contents {
     pub(super) const DATA: u8 = 1;
     pub(super) const HELD: u8 = 2;
     pub(super) const LOST: u8 = 3;
+    pub(super) const EXPECTED: u8 = 4;
 }
 
 impl Layout for Body {
@@ -173,6 +174,28 @@ impl Layout for Body {
             contents::LOST => Body::Lost { checksums: Layout::get(from)? },
             _ => return None,
         })
+    }
+}
+
+/// Before a [`Body`], and nothing where nothing is expected.
+impl Layout for Option<Box<Expected>> {
+    #[inline]
+    fn put(&self, out: &mut Vec<u8>) {
+        if let Some(expected) = self {
+            let Expected { bytes: _, checksum, or_zeros } = **expected;
+            (contents::EXPECTED, checksum).put(out);
+            or_zeros.put(out);
+        }
+    }
+
+    #[inline]
+    fn get(from: &mut &[u8]) -> Option<Option<Box<Expected>>> {
+        if from.first() != Some(&contents::EXPECTED) {
+            return Some(None);
+        }
+        let (_, checksum): (u8, Checksum) = Layout::get(from)?;
+        let or_zeros = Layout::get(from)?;
+        Some(Some(Box::new(Expected { bytes: Bytes::new(), checksum, or_zeros })))
     }
 }
 
@@ -327,16 +350,22 @@ impl Layout for Option<Vec<Extent>> {
     }
 }
 
-/// One byte: 0 for success.
+/// One byte: 0 for success. The place of a miscompare follows.
 impl Layout for Result<(), IoStatus> {
     fn put(&self, out: &mut Vec<u8>) {
-        self.map_or_else(|status| status as u8, |()| 0).put(out);
+        self.map_or_else(IoStatus::code, |()| 0).put(out);
+        if let Err(IoStatus::Miscompare(at)) = self {
+            at.put(out);
+        }
     }
 
     fn get(from: &mut &[u8]) -> Option<Result<(), IoStatus>> {
         match u8::get(from)? {
             0 => Some(Ok(())),
-            code => IoStatus::from_code(code).map(Err),
+            code => Some(Err(match IoStatus::from_code(code)? {
+                IoStatus::Miscompare(_) => IoStatus::Miscompare(u16::get(from)?),
+                status => status,
+            })),
         }
     }
 }

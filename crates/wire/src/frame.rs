@@ -100,6 +100,10 @@ pub(crate) fn payload_bytes(message: &Message) -> usize {
 
 /// What travels behind the body, in order.
 pub(crate) fn payloads(message: &Message) -> impl Iterator<Item = &Bytes> {
+    let expected = match message {
+        Message::Write(WriteRequest { expected: Some(expected), .. }) => Some(&expected.bytes),
+        _ => None,
+    };
     let (one, many): (Option<&Bytes>, &[Extent]) = match message {
         Message::Write(WriteRequest { body: Body::Data { bytes, .. }, .. })
         | Message::Prepare(Prepare { body: Body::Data { bytes, .. }, .. })
@@ -113,12 +117,16 @@ pub(crate) fn payloads(message: &Message) -> impl Iterator<Item = &Bytes> {
         Extent::Data { bytes, .. } => Some(bytes),
         Extent::Zero { .. } => None,
     });
-    one.into_iter().chain(extents)
+    expected.into_iter().chain(one).chain(extents)
 }
 
 /// Puts what came behind the body into its places.
-pub(crate) fn attach(message: &mut Message, payload: Bytes) {
+pub(crate) fn attach(message: &mut Message, mut payload: Bytes) {
     match message {
+        Message::Write(WriteRequest { expected: Some(expected), body: Body::Data { bytes, .. }, len, .. }) => {
+            expected.bytes = payload.split_to(*len as usize);
+            *bytes = payload;
+        }
         Message::Write(WriteRequest { body: Body::Data { bytes, .. }, .. })
         | Message::Prepare(Prepare { body: Body::Data { bytes, .. }, .. })
         | Message::Repair(Repair { body: Body::Data { bytes, .. }, .. }) => *bytes = payload,
@@ -151,13 +159,15 @@ pub(crate) fn payload_size(message: &Message, announced: usize) -> Option<usize>
             if m.len == 0 || end > CHUNK_SIZE {
                 return None;
             }
-            match &m.body {
-                Body::Zero => Some(0),
-                Body::Data { checksums, .. } => {
+            match (&m.body, &m.expected) {
+                (Body::Zero, None) => Some(0),
+                (Body::Data { checksums, .. }, expected) => {
                     let range = BlockRange::of_bytes(m.layer, m.chunk, m.offset, m.len);
-                    is_one_each(checksums, &range).then_some(m.len as usize)
+                    let fits = is_one_each(checksums, &range) && (expected.is_none() || range.count == 1);
+                    let len = m.len as usize;
+                    fits.then_some(if expected.is_some() { 2 * len } else { len })
                 }
-                Body::Lost { .. } => None,
+                _ => None,
             }
         }
         Message::Read(m) => m.range.is_valid().then_some(0),

@@ -9,7 +9,7 @@ use crate::message::{
 use crate::{DIGEST_SPANS, VERSION};
 use azekura_base::{DeviceId, Endpoint, RequestId, Shard, WriteHeader};
 
-layout!(WriteRequest { session, request, oldest, pg, volume, attachment, layer, chunk, offset, len, body });
+layout!(WriteRequest { session, request, oldest, pg, volume, attachment, layer, chunk, offset, len, expected, body });
 layout!(WriteDone { pg, request, result });
 layout!(ReadRequest { request, pg, volume, attachment, range });
 layout!(ReadDone { request, result });

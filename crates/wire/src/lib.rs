@@ -8,6 +8,7 @@
 mod codec;
 mod decode;
 mod encode;
+mod expected;
 mod frame;
 mod layouts;
 mod message;
@@ -15,6 +16,7 @@ mod weight;
 
 pub use decode::{Decoder, WireError};
 pub use encode::encode;
+pub use expected::Expected;
 pub use frame::is_urgent;
 pub use message::{
     Compare, CompareOk, CopyBeat, Damaged, Fence, FenceDone, Fetch, Fetched, Freeze, GroupBeat, HandOver, Heartbeat,

@@ -1,5 +1,6 @@
 //! The messages.
 
+use crate::expected::Expected;
 use azekura_base::{
     BlockRange, Body, Checksum, Checksums, ChunkIndex, DeviceId, Endpoint, Epoch, Extent, Generation, IoStatus,
     LayerId, PgId, RequestId, Run, Sequence, SessionId, VolumeId, Write, WriteHeader,
@@ -123,6 +124,9 @@ pub struct WriteRequest {
     pub offset: u32,
     /// Length in bytes.
     pub len: u32,
+    /// What the volume has to hold there for the write to be carried out; else it fails with
+    /// [`IoStatus::Miscompare`]. Such a write is of bytes inside one block.
+    pub expected: Option<Box<Expected>>,
     /// What is written: `len` bytes with the CRC-32C of each piece after cutting them at block borders, or zeros.
     pub body: Body,
 }

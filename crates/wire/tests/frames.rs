@@ -29,15 +29,21 @@ fn zeros_of_no_blocks_are_refused() {
 }
 
 fn status() -> impl Strategy<Value = IoStatus> {
-    (1u8..=7).prop_map(|code| IoStatus::from_code(code).unwrap())
+    prop_oneof![
+        (1u8..=8).prop_map(|code| IoStatus::from_code(code).unwrap()),
+        any::<u16>().prop_map(IoStatus::Miscompare)
+    ]
 }
 
 fn message() -> impl Strategy<Value = Message> {
-    let write =
-        (any::<u64>(), 0u32..CHUNK_SIZE as u32, 1u32..200_000, any::<bool>()).prop_map(|(n, offset, len, zero)| {
+    let write = (any::<u64>(), 0u32..CHUNK_SIZE as u32, prop_oneof![1u32..4096, 1u32..200_000], any::<bool>())
+        .prop_map(|(n, offset, len, zero)| {
             let len = len.min(CHUNK_SIZE as u32 - offset);
             let blocks = ((offset + len) as usize).div_ceil(BLOCK_SIZE) - offset as usize / BLOCK_SIZE;
             let bytes = Bytes::from(vec![n as u8; len as usize]);
+            // What is compared lies in one block.
+            let expected = (blocks == 1 && !zero && n % 2 == 0)
+                .then(|| Box::new(Expected::new(Bytes::from(vec![!n as u8; len as usize]), n as u8)));
             let body = if zero { Body::Zero } else { Body::Data { bytes, checksums: sums(blocks) } };
             Message::Write(WriteRequest {
                 session: SessionId(n),
@@ -50,6 +56,7 @@ fn message() -> impl Strategy<Value = Message> {
                 chunk: ChunkIndex(7),
                 offset,
                 len,
+                expected,
                 body,
             })
         });
@@ -106,7 +113,7 @@ fn message() -> impl Strategy<Value = Message> {
         (any::<u64>(), any::<bool>()).prop_map(|(n, ok)| Message::WriteDone(WriteDone {
             pg: PgId(n as u32),
             request: RequestId(n),
-            result: if ok { Ok(()) } else { Err(IoStatus::NoSpace) }
+            result: if ok { Ok(()) } else { Err(IoStatus::Miscompare(n as u16)) }
         })),
         (0u16..1024, any::<u32>()).prop_map(|(first, n)| Message::Read(ReadRequest {
             request: RequestId(1),

@@ -38,11 +38,28 @@ fn clients() -> Vec<Message> {
     let (session, request, oldest) = (SessionId(0x3031), RequestId(0x3233), RequestId(0x3435));
     let (volume, attachment) = (VolumeId(0x3637), Generation(0x3839));
     let BlockRange { layer, chunk, .. } = range();
-    let write = |body| {
-        let (offset, len) = (4096, 2 * BLOCK_SIZE as u32);
-        let write =
-            WriteRequest { session, request, oldest, pg: PG, volume, attachment, layer, chunk, offset, len, body };
-        Message::Write(write)
+    let write_of = |offset, len, expected, body| {
+        Message::Write(WriteRequest {
+            session,
+            request,
+            oldest,
+            pg: PG,
+            volume,
+            attachment,
+            layer,
+            chunk,
+            offset,
+            len,
+            expected,
+            body,
+        })
+    };
+    let write = |body| write_of(4096, 2 * BLOCK_SIZE as u32, None, body);
+    let compared = || {
+        let bytes = Bytes::from(vec![0xcc; 1024]);
+        let checksums = [Checksum(0x0bad_cafe)][..].into();
+        let expected = Some(Box::new(Expected::new(Bytes::from(vec![0xdd; 1024]), 0b10)));
+        write_of(4608, 1024, expected, Body::Data { bytes, checksums })
     };
     let runs = vec![Run { count: 24, data: true }, Run { count: 1000, data: false }];
     vec![
@@ -70,6 +87,8 @@ fn clients() -> Vec<Message> {
             heads: vec![(volume, LayerId(12))],
             parents: vec![(LayerId(12), LayerId(10)), (LayerId(10), LayerId(3))],
         }),
+        compared(),
+        Message::WriteDone(WriteDone { pg: PG, request, result: Err(IoStatus::Miscompare(0x0142)) }),
     ]
 }
 

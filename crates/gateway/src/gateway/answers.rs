@@ -161,7 +161,7 @@ impl Gateway {
         }
         self.release_held();
         self.start_backlog(in_flight.wanted().pg);
-        self.operations.part_written(in_flight.wanted().op, failed);
+        self.operations.part_written(in_flight.wanted().op, failed.map(|status| in_flight.told(status)));
         self.complete_if_done(in_flight.wanted().op);
     }
 

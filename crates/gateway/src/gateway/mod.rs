@@ -205,15 +205,18 @@ impl Gateway {
         let (offset, len, writes) = match &op {
             Op::Read { offset, len } | Op::Status { offset, len } => (*offset, *len, false),
             Op::Zero { offset, len } | Op::Trim { offset, len } => (*offset, *len, true),
-            Op::Write { offset, bytes } => (*offset, bytes.len() as u64, true),
+            Op::Write { offset, bytes } | Op::CompareAndWrite { offset, bytes, .. } => {
+                (*offset, bytes.len() as u64, true)
+            }
             Op::Flush => (0, 0, false),
         };
         let refused = |status| Effect::Complete(token, Outcome::Failed(status));
-        let moves_bytes = matches!(op, Op::Read { .. } | Op::Write { .. } | Op::Zero { .. });
+        let moves_bytes = !matches!(op, Op::Trim { .. } | Op::Status { .. } | Op::Flush);
         // What moves no bytes needs no key. Whoever has opened the volume had the key.
         let cipher = if moves_bytes { Cipher::of(&volume, &self.keys) } else { Some(Cipher::Plain) };
         let Some(cipher) = cipher else { return self.effects.push_back(refused(IoStatus::Io)) };
-        if offset.checked_add(len).is_none_or(|end| end > volume.size) || !cipher.allows(offset, len) {
+        let is_outside = offset.checked_add(len).is_none_or(|end| end > volume.size);
+        if is_outside || !cipher.allows(offset, len) || !cut::may_compare(&op) {
             return self.effects.push_back(refused(IoStatus::Invalid));
         }
         if writes && volume.read_only {
@@ -236,6 +239,11 @@ impl Gateway {
                     at += part.len as usize;
                     start(part, Ask::Write(body));
                 }
+            }
+            Op::CompareAndWrite { offset, expected, bytes } => {
+                // It lies in one block: there is one part.
+                cut::chunks(offset, len)
+                    .for_each(|part| start(part, Ask::compare_and_write(part, &expected, bytes.clone(), &cipher)));
             }
             Op::Zero { offset, len } => {
                 for (part, whole) in cut::chunks(offset, len).flat_map(cut::zeros) {

@@ -2,12 +2,15 @@
 
 use super::copies_tried::CopiesTried;
 use super::patience::Patience;
-use crate::cut::Part;
+use crate::ciphers::Cipher;
+use crate::cut::{self, Part};
 use crate::operations::OpId;
 use crate::view::GroupView;
 use crate::{ANSWER_WAIT, READ_WAIT, RETRY_INTERVAL, RETRY_INTERVAL_MAX, reading};
-use azekura_base::{Body, Endpoint, Generation, LayerId, PgId, RequestId, SessionId, VolumeId};
-use azekura_wire::{Message, ReadRequest, StatusRequest, WriteRequest};
+use azekura_base::{Body, Endpoint, Generation, IoStatus, LayerId, PgId, RequestId, SessionId, VolumeId};
+use azekura_cipher::UNIT_SIZE;
+use azekura_wire::{Expected, Message, ReadRequest, StatusRequest, WriteRequest};
+use bytes::Bytes;
 use std::time::Duration;
 
 /// A part that was with a copy for so long was not refused when it arrived (0018).
@@ -18,6 +21,12 @@ const DOUBLINGS_MAX: u32 = 5;
 /// What a part of a request asks of its group.
 pub(crate) enum Ask {
     Write(Body),
+    /// A write that is carried out where the part holds what is expected. What copies hold may be encrypted.
+    CompareAndWrite {
+        expected: Box<Expected>,
+        body: Body,
+        is_encrypted: bool,
+    },
     /// A write that changes nothing: once it is committed, nothing that was given up before it is applied any more.
     Settle,
     Read,
@@ -25,8 +34,17 @@ pub(crate) enum Ask {
 }
 
 impl Ask {
+    /// A compare-and-write of `part`, which lies in one block.
+    pub(crate) fn compare_and_write(part: Part, expected: &Bytes, bytes: Bytes, cipher: &Cipher) -> Ask {
+        Ask::CompareAndWrite {
+            expected: Box::new(cut::expected(part, expected, cipher)),
+            body: cut::encrypted(part, bytes, cipher),
+            is_encrypted: matches!(cipher, Cipher::Encrypted(_)),
+        }
+    }
+
     fn is_write(&self) -> bool {
-        matches!(self, Ask::Write(_) | Ask::Settle)
+        matches!(self, Ask::Write(_) | Ask::CompareAndWrite { .. } | Ask::Settle)
     }
 }
 
@@ -100,6 +118,7 @@ impl InFlight {
     pub(crate) fn bytes_held(&self) -> usize {
         match &self.wanted.ask {
             Ask::Write(Body::Data { bytes, .. }) => bytes.len(),
+            Ask::CompareAndWrite { expected, .. } => 2 * expected.bytes.len(),
             Ask::Read => self.wanted.part.len as usize,
             Ask::Write(Body::Zero | Body::Lost { .. }) | Ask::Settle | Ask::Status => 0,
         }
@@ -157,7 +176,7 @@ impl InFlight {
                 Message::Read(ReadRequest { request, pg, volume, attachment, range })
             }
             Ask::Status => Message::Status(StatusRequest { request, pg, volume, attachment, layer, chunk }),
-            Ask::Write(_) | Ask::Settle => Message::Write(WriteRequest {
+            Ask::Write(_) | Ask::CompareAndWrite { .. } | Ask::Settle => Message::Write(WriteRequest {
                 session,
                 request,
                 oldest,
@@ -168,13 +187,31 @@ impl InFlight {
                 chunk,
                 offset: part.offset,
                 len: part.len,
+                expected: self.expected(),
                 body: self.body(),
             }),
         }
     }
 
     fn body(&self) -> Body {
-        if let Ask::Write(body) = &self.wanted.ask { body.clone() } else { Body::Zero }
+        match &self.wanted.ask {
+            Ask::Write(body) | Ask::CompareAndWrite { body, .. } => body.clone(),
+            _ => Body::Zero,
+        }
+    }
+
+    fn expected(&self) -> Option<Box<Expected>> {
+        if let Ask::CompareAndWrite { expected, .. } = &self.wanted.ask { Some(expected.clone()) } else { None }
+    }
+
+    /// What its client is told. Of what is encrypted only the unit that differs is known.
+    pub(crate) fn told(&self, status: IoStatus) -> IoStatus {
+        match (&self.wanted.ask, status) {
+            (Ask::CompareAndWrite { is_encrypted: true, .. }, IoStatus::Miscompare(at)) => {
+                IoStatus::Miscompare(at / UNIT_SIZE as u16 * UNIT_SIZE as u16)
+            }
+            _ => status,
+        }
     }
 
     /// True when none of these copies could read it.

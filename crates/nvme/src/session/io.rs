@@ -310,6 +310,7 @@ fn failure(status: IoStatus, is_read: bool) -> Status {
         IoStatus::ReadOnly => Status::WRITE_PROTECTED,
         IoStatus::Gone => Status::INVALID_NAMESPACE,
         IoStatus::Fenced => Status::INTERNAL_PATH_ERROR,
+        IoStatus::Miscompare(_) => Status::COMPARE_FAILURE,
         IoStatus::Redirect | IoStatus::Stale => Status::INTERRUPTED,
     }
 }

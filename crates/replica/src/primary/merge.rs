@@ -14,7 +14,8 @@ impl Primary {
     pub(crate) fn start_merge(&mut self, cx: &mut GroupCx, client: Client, write: WriteRequest, blocks: BlockRange) {
         let (start, end) = (write.offset as usize, write.offset as usize + write.len as usize);
         let mut edges = Vec::with_capacity(2);
-        if !start.is_multiple_of(BLOCK_SIZE) {
+        // Of what is compared the whole block is read, however much of it is written.
+        if !start.is_multiple_of(BLOCK_SIZE) || write.expected.is_some() {
             edges.push((blocks.first, None));
         }
         let last = BlockIndex(((end - 1) / BLOCK_SIZE) as u16);
@@ -54,9 +55,27 @@ impl Primary {
         }
         if merges[at].edges.iter().all(|(_, contents)| contents.is_some()) {
             let merge = merges.remove(at);
+            if let Some(refused) = self.comparison(cx, &merge) {
+                return cx.act(Action::AnswerWrite(merge.client, merge.write.request, Err(refused)));
+            }
             let header = self.next_header(cx, &merge.write, merge.blocks);
             self.order(cx, merged(header, merge));
         }
+    }
+
+    /// Why a write that expects something of what it replaces is not carried out. A difference is an answer as that of
+    /// a read is: it is given under the lease alone. Without one, somebody else may have let in what is expected.
+    fn comparison(&mut self, cx: &mut GroupCx, merge: &Merge) -> Option<IoStatus> {
+        let difference = merge.difference()?;
+        #[cfg(feature = "sabotage")]
+        if crate::sabotage::compares_without_lease() {
+            return Some(IoStatus::Miscompare(difference));
+        }
+        if !self.may_serve(cx, cx.now) {
+            self.clients_wait = true;
+            return Some(IoStatus::Redirect);
+        }
+        Some(IoStatus::Miscompare(difference))
     }
 
     /// Asks the next copy for an edge. Without one the write fails with `status`; it is to be sent again while there is

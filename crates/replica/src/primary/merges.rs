@@ -3,6 +3,8 @@
 //! While a merge reads, no other write to its blocks is ordered, and a merge starts only when no uncommitted write
 //! touches its blocks: what the merge reads is the latest there is, so the write is atomic. Every copy in sync has the
 //! same contents then, so an edge that can't be read here is asked for at another copy.
+//!
+//! A write that expects something of what it replaces (0055) is one of these: its block is read, and compared.
 
 use crate::action::Client;
 use crate::limits::REIGN_SHIFT;
@@ -21,6 +23,16 @@ pub(super) struct Merge {
     pub(super) blocks: BlockRange,
     /// The blocks at the edges that the write covers in part, and their contents once read.
     pub(super) edges: Vec<(BlockIndex, Option<Bytes>)>,
+}
+
+impl Merge {
+    /// The first byte, of those that the write is of, that is not what the write expects; once all edges are there.
+    pub(super) fn difference(&self) -> Option<u16> {
+        let expected = self.write.expected.as_ref()?;
+        let (_, held) = self.edges.first()?;
+        let at = self.write.offset as usize % BLOCK_SIZE;
+        expected.first_difference(&held.as_ref()?[at..at + self.write.len as usize])
+    }
 }
 
 /// An edge that this copy can't read was asked for at another.
@@ -46,7 +58,10 @@ impl Merges {
     }
 
     pub(crate) fn touches(&self, blocks: &BlockRange) -> bool {
-        self.merges.iter().any(|merge| merge.blocks.overlaps(blocks))
+        let mut merges = self.merges.iter();
+        #[cfg(feature = "sabotage")]
+        let mut merges = merges.filter(|m| m.write.expected.is_none() || !crate::sabotage::compares_beside_writes());
+        merges.any(|merge| merge.blocks.overlaps(blocks))
     }
 
     /// A write that is being merged was asked for again: the answer goes to `client`.

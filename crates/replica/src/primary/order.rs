@@ -81,13 +81,14 @@ impl Primary {
         let blocks = blocks_of(&write);
         let partial =
             !(write.offset as usize).is_multiple_of(BLOCK_SIZE) || !(write.len as usize).is_multiple_of(BLOCK_SIZE);
-        if self.is_held(&blocks) || (partial && cx.tail.touches(&blocks)) {
+        let merges = partial || write.expected.is_some();
+        if self.is_held(&blocks) || (merges && cx.tail.touches(&blocks)) {
             return Some(write);
         }
         if self.has_learners && self.waits_for_learner() {
             return Some(write);
         }
-        if partial {
+        if merges {
             self.start_merge(cx, client, write, blocks);
             return None;
         }
@@ -201,6 +202,14 @@ pub(crate) fn check(write: &WriteRequest, trusted: bool) -> Result<(), Mismatch>
     let (offset, len) = (write.offset as usize, write.len as usize);
     if len == 0 || offset.checked_add(len).is_none_or(|end| end > CHUNK_SIZE) {
         return Err(Mismatch::Request);
+    }
+    if let Some(expected) = &write.expected {
+        if expected.bytes.len() != len || blocks_of(write).count != 1 || !matches!(write.body, Body::Data { .. }) {
+            return Err(Mismatch::Request);
+        }
+        if !trusted && checksum(&expected.bytes) != expected.checksum {
+            return Err(Mismatch::Checksum);
+        }
     }
     match &write.body {
         // Gateways cut zeros at block borders and send the edges as data.

@@ -12,7 +12,7 @@ mod requests;
 mod time;
 
 #[allow(unused_imports)] // Each test file uses its part of them.
-pub use requests::{blocks, bytes, zeros};
+pub use requests::{blocks, bytes, compared, zeros};
 
 use azekura_base::*;
 use azekura_replica::*;

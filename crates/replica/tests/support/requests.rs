@@ -2,7 +2,7 @@
 
 use super::{ATTACHMENT, LAYER, PG, SESSION, VOLUME};
 use azekura_base::*;
-use azekura_wire::WriteRequest;
+use azekura_wire::{Expected, WriteRequest};
 
 /// A write of whole blocks, filled with the request's number.
 pub fn blocks(request: u64, block: u16, count: u16) -> WriteRequest {
@@ -37,6 +37,13 @@ fn request_of(request: u64, offset: u32, len: u32, body: Body) -> WriteRequest {
         chunk: ChunkIndex(0),
         offset,
         len,
+        expected: None,
         body,
     }
+}
+
+/// A write of bytes that is carried out where all of them are `expected`.
+pub fn compared(request: u64, offset: u32, len: u32, expected: u8) -> WriteRequest {
+    let expected = Some(Box::new(Expected::new(vec![expected; len as usize].into(), 0)));
+    WriteRequest { expected, ..bytes(request, offset, len) }
 }

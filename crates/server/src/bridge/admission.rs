@@ -13,8 +13,9 @@ pub(crate) fn admission(model: &Model, secrets: &OpenedSecrets, now: u64) -> (Ad
     let counting =
         of_clients.filter(|(_, grant)| grant.counts_at(now) && !matches!(grant.role, Role::Node | Role::Join));
     let open = model.settings().api_access == ApiAccess::Open;
+    let (host_paths, compares) = (model.knows_host_paths(), model.knows_compare_and_write());
     let (mut admission, mut next_end) =
-        (Admission { is_known: true, open, host_paths: model.knows_host_paths(), ..Admission::default() }, None);
+        (Admission { is_known: true, open, host_paths, compares, ..Admission::default() }, None);
     for (id, grant) in counting {
         let right = Right { name: grant.name.clone(), role: grant.role, volumes: grant.volumes.clone() };
         // One key, or host, has one grant; of two that somebody has written himself, the first counts, as for the API.

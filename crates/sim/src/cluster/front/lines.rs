@@ -86,7 +86,8 @@ impl<S: Scene> Cluster<S> {
         let host = if who.0 == "client" { self.reservers.host_of(who.1) } else { None };
         let path_of = if who.0 == "client" { self.holders.host_of(who.1).map(|(_, name)| name) } else { None };
         if path_of.is_some() {
-            let admission = Admission { is_known: true, open: true, host_paths: true, ..Admission::default() };
+            let admission =
+                Admission { is_known: true, open: true, host_paths: true, compares: true, ..Admission::default() };
             self.front(life, |frontend, context| frontend.admit_by(Arc::new(admission), context));
         }
         let wire = Rc::new(RefCell::new(Wire::new(name, host.map(name_of), path_of.clone())));
