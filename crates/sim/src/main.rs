@@ -60,6 +60,10 @@ struct Arguments {
     /// have one, so that they mean what they always meant.
     #[arg(long)]
     shards: Option<Shards>,
+    /// Some writes expect to find what their client has seen last. Without it, half of the runs of fresh seeds have it
+    /// so, and others not.
+    #[arg(long)]
+    compares: bool,
     /// Every start of a node is registered, as in the product. Without it, fresh seeds have it so, and others not.
     #[arg(long)]
     registered_starts: bool,
@@ -151,6 +155,7 @@ fn main() -> ExitCode {
         arguments.shards.get_or_insert(Shards::Draw);
         arguments.registered_starts = true;
         arguments.first = RandomState::new().build_hasher().finish() % FRESH_SEED_MAX;
+        arguments.compares |= arguments.first.is_multiple_of(2);
     }
     let first = arguments.first;
     println!("mode {}, seeds from {first}", name(&arguments.mode));
@@ -183,6 +188,7 @@ fn work(arguments: &Arguments, left: &Mutex<Range<u64>>, outcomes: &Sender<Outco
         plan.goes_back = arguments.goes_back;
         plan.devices_fail &= !plan.goes_back;
         plan.registered_starts |= arguments.registered_starts;
+        plan.compares |= arguments.compares;
         plan.trace = arguments.trace;
         if outcomes.send((seed, run(seed, &plan))).is_err() {
             return;
@@ -277,6 +283,9 @@ fn command(arguments: &Arguments, seed: u64) -> String {
     }
     if arguments.registered_starts {
         command += " --registered-starts";
+    }
+    if arguments.compares {
+        command += " --compares";
     }
     if let Some(lie) = &arguments.lie {
         command += &format!(" --lie {}", name(lie));

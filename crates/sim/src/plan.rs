@@ -148,6 +148,12 @@ pub enum Lie {
     /// A copy that starts has forgotten for whom it has voted, and follows whoever asks first.
     #[cfg(feature = "sabotage")]
     ForgottenVotes,
+    /// Primaries say that what was compared differs, whether or not they may serve readers.
+    #[cfg(feature = "sabotage")]
+    UnleasedCompare,
+    /// Primaries order writes to what they compare meanwhile.
+    #[cfg(feature = "sabotage")]
+    CompareBesideWrites,
     /// Writes are acknowledged on whatever copies there are.
     #[cfg(feature = "sabotage")]
     TooFewCopies,
@@ -262,6 +268,8 @@ pub struct Plan {
     pub writes_linger: bool,
     /// The clients' volume gets limits, other ones and none, while they use it.
     pub limits_change: bool,
+    /// Some writes expect to find what their client has seen last. Fresh seeds draw it.
+    pub compares: bool,
     /// Devices hang and crawl.
     pub devices_hang: bool,
     /// The logs of new devices are initialised while they are in use, and data may have to wait for that.
@@ -337,6 +345,7 @@ impl Plan {
             io_timeout: draw_io_timeout(mode, seed),
             writes_linger: false,
             limits_change: Random::new(seed ^ 0x6c69_6d74).chance(LIMITS_PERCENT),
+            compares: false,
             new_logs: Random::new(seed ^ 0x6e65_776c).chance(NEW_LOGS_PERCENT),
             devices_hang: matches!(mode, Mode::Hangs | Mode::Stalls | Mode::Devices | Mode::All),
             narrow: (mode == Mode::Slow).then(|| draw_bandwidth(&mut Random::new(seed ^ 0x6e61_7272))),

@@ -23,11 +23,24 @@ pub(crate) struct Seen {
     pub(crate) end: Stamp,
 }
 
+/// One write of one sector that was carried out because the sector held what was expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Compared {
+    pub(crate) value: Value,
+    pub(crate) expected: Value,
+    /// Its client knows that it has happened; else it may have.
+    pub(crate) is_certain: bool,
+}
+
 /// One sector's life.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Register {
     pub(crate) writes: Vec<Written>,
     pub(crate) reads: Vec<Seen>,
+    /// Those of the writes that expected something.
+    pub(crate) compared: Vec<Compared>,
+    /// Values of which a client was told that something else was there.
+    pub(crate) differed: Vec<Seen>,
     /// Writes of unknown outcome that have an end because a later one was acknowledged: they happened by then, or
     /// never.
     pub(crate) overtaken: BTreeSet<Value>,
@@ -101,6 +114,14 @@ impl History {
 
     pub(crate) fn saw(&mut self, sector: u64, seen: Seen) {
         self.registers.entry(sector).or_default().reads.push(seen);
+    }
+
+    pub(crate) fn compared(&mut self, sector: u64, compared: Compared) {
+        self.registers.entry(sector).or_default().compared.push(compared);
+    }
+
+    pub(crate) fn differed(&mut self, sector: u64, expected: Seen) {
+        self.registers.entry(sector).or_default().differed.push(expected);
     }
 
     pub(crate) fn registers(&self) -> impl Iterator<Item = (u64, &Register)> {

@@ -7,19 +7,20 @@
 //! other, and no read ends before its write starts. A cluster with first_end < last_start is a forward zone: it
 //! holds the value over all of that time. The others are backward zones: one moment inside is enough.
 
+use crate::checks::compared;
 use crate::checks::history::{NEVER, Register};
 use crate::kernel::time::Stamp;
 use crate::workloads::contents::{Value, ZERO};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug)]
-struct Cluster {
+pub(super) struct Cluster {
     value: Value,
     write_start: Stamp,
-    first_end: Stamp,
-    last_start: Stamp,
+    pub(super) first_end: Stamp,
+    pub(super) last_start: Stamp,
     /// Somebody read it, or its write has ended: it happened.
-    happened: bool,
+    pub(super) happened: bool,
 }
 
 /// Checks one sector, in which nobody has written zeros.
@@ -36,7 +37,8 @@ pub(crate) fn check(register: &Register) -> Result<(), String> {
             write_start: write.start,
             first_end: write.end,
             last_start: write.start,
-            happened: write.end != NEVER,
+            // One that was overtaken has happened by then, or never.
+            happened: write.end != NEVER && !register.overtaken.contains(&write.value),
         };
         if clusters.insert(write.value, cluster).is_some() {
             return Err(format!("operation {} is recorded twice", write.value));
@@ -56,7 +58,7 @@ pub(crate) fn check(register: &Register) -> Result<(), String> {
         cluster.last_start = cluster.last_start.max(read.start);
         cluster.happened = true;
     }
-    let happened = clusters.into_values().filter(|cluster| cluster.happened);
+    let happened = compared::joined(register, clusters)?.into_values().filter(|cluster| cluster.happened);
     let (mut forward, backward): (Vec<Cluster>, Vec<Cluster>) =
         happened.partition(|cluster| cluster.first_end < cluster.last_start);
     forward.sort_by_key(|cluster| cluster.first_end);
@@ -78,7 +80,7 @@ pub(crate) fn check(register: &Register) -> Result<(), String> {
     Ok(())
 }
 
-fn contradiction(a: &Cluster, b: &Cluster) -> String {
+pub(super) fn contradiction(a: &Cluster, b: &Cluster) -> String {
     let name = |cluster: &Cluster| match cluster.value {
         ZERO => "the initial zeros".to_string(),
         value => format!("operation {value}"),

@@ -1,6 +1,7 @@
 //! The checks: what must hold, whatever happens.
 
 mod accounts;
+mod compared;
 mod copies;
 mod flow;
 pub(crate) mod history;

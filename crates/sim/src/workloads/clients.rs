@@ -1,5 +1,6 @@
 //! Clients: what they ask for, and what becomes of it.
 
+mod compares;
 mod steps;
 
 use crate::cluster::attachments::Holders;
@@ -7,7 +8,7 @@ use crate::kernel::process::Life;
 use crate::kernel::random::Random;
 use crate::kernel::time::Stamp;
 use crate::plan::{Plan, WRITE_BLOCKS_MAX};
-use crate::workloads::contents::{BLOCK_SECTORS, SECTOR_SIZE};
+use crate::workloads::contents::{BLOCK_SECTORS, SECTOR_SIZE, Value};
 use crate::workloads::preempter::Preempter;
 use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, Endpoint, Generation, NodeId, Shard};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +19,8 @@ use std::time::Duration;
 enum Kind {
     Read,
     Write,
+    /// A write where what is there is as expected.
+    Compare,
     Zero,
     Trim,
 }
@@ -38,6 +41,8 @@ struct PendingOp {
     attachment: Generation,
     /// What is read is a snapshot's.
     snapshot: Option<String>,
+    /// What a compare-and-write expects, sector by sector.
+    expected: Vec<Value>,
 }
 
 /// A write that failed because it had waited for too long.
@@ -139,6 +144,9 @@ pub(crate) struct Clients {
     /// The operation before which the volume gets other limits.
     limits_at: u64,
     limits_random: Random,
+    /// What clients expect to find: what they saw or wrote last.
+    latest: BTreeMap<u64, Value>,
+    compares_random: Random,
 }
 
 impl Clients {
@@ -167,6 +175,8 @@ impl Clients {
             attachments: BTreeMap::new(),
             limits_at: 0,
             limits_random,
+            latest: BTreeMap::new(),
+            compares_random: Random::new(plan.operations ^ u64::from(plan.clients) ^ 0x636f_6d70),
         }
     }
 
@@ -181,7 +191,7 @@ impl Clients {
 
     /// Writes of a node's clients are under way.
     pub(crate) fn are_writing_at(&self, node: NodeId) -> bool {
-        self.running.values().any(|op| op.kind == Kind::Write && op.life.node == node)
+        self.running.values().any(|op| matches!(op.kind, Kind::Write | Kind::Compare) && op.life.node == node)
     }
 
     /// A client is attached there from now on.

@@ -55,7 +55,8 @@ impl World {
             return self.hang_up(line);
         }
         let Clients { layout, random, .. } = &mut self.scene.clients;
-        let (kind, first, count) = layout.draw(random);
+        let drawn = layout.draw(random);
+        let (kind, first, count) = self.perhaps_compared(drawn);
         let (offset, len) = (first * SECTOR_SIZE as u64, count * SECTOR_SIZE as u64);
         let id = self.note_operation(life, attachment, Some(client), kind, first, count);
         if let Some(host) = self.reservers().host_of(client as u64) {
@@ -64,6 +65,10 @@ impl World {
         let request = match kind {
             Kind::Read => Request::Read { offset, len },
             Kind::Write => Request::Write { offset, bytes: encode(id, first, count) },
+            Kind::Compare => {
+                let expected = self.expected_by(id, first, count);
+                Request::CompareAndWrite { offset, expected, bytes: encode(id, first, count) }
+            }
             Kind::Zero => Request::Zero { offset, len },
             Kind::Trim => Request::Trim { offset, len },
         };
@@ -116,7 +121,18 @@ impl World {
         let start = self.stamp();
         self.scene.clients.running.insert(
             id,
-            PendingOp { kind, life, client, first, count, start, asked: self.now, attachment, snapshot: None },
+            PendingOp {
+                kind,
+                life,
+                client,
+                first,
+                count,
+                start,
+                asked: self.now,
+                attachment,
+                snapshot: None,
+                expected: Vec::new(),
+            },
         );
         self.trace.step(self.now, id, || {
             let block = first / BLOCK_SECTORS;
@@ -182,7 +198,8 @@ impl World {
         let (id, start, attachment) = (self.scene.clients.issued, self.stamp(), Generation(0));
         let snapshot = Some(name.to_owned());
         let (kind, client, asked) = (Kind::Read, None, self.now);
-        let running = PendingOp { kind, life, client, first, count, start, asked, attachment, snapshot };
+        let expected = Vec::new();
+        let running = PendingOp { kind, life, client, first, count, start, asked, attachment, snapshot, expected };
         self.scene.clients.running.insert(id, running);
         self.trace.step(self.now, id, || format!("{at:?} operation {id}: Read {first}+{count} of {name}"));
         let (offset, len) = (first * SECTOR_SIZE as u64, count * SECTOR_SIZE as u64);
@@ -225,6 +242,7 @@ impl World {
                 self.record(id, &op, NEVER);
             }
             Outcome::Failed(IoStatus::ReadOnly) if self.reservers().on => self.was_barred(id, &op),
+            Outcome::Failed(IoStatus::Miscompare(at)) if op.kind == Kind::Compare => self.differed(&op, at, end),
             // It was deleted meanwhile.
             Outcome::Failed(IoStatus::Gone) if op.snapshot.is_some() => self.report.failed += 1,
             Outcome::Failed(IoStatus::Io) if lost::timed_out(waited, self.plan.io_timeout) => {
@@ -301,7 +319,7 @@ impl World {
 
     /// Nobody waits any more for a write that may still happen.
     fn note_given_up(&mut self, id: u64, op: &PendingOp, at: Stamp) {
-        if op.kind == Kind::Write {
+        if matches!(op.kind, Kind::Write | Kind::Compare) {
             let (life, attachment, sectors) = (op.life, op.attachment, op.first..op.first + op.count);
             let host = self.host_of(op.client);
             self.scene.clients.given_up.push(GivenUp { id, life, attachment, host, sectors, at });
@@ -355,10 +373,11 @@ impl World {
         let (first, last) = (op.first, op.first + op.count);
         let (value, sectors) = match op.kind {
             Kind::Read => return,
-            Kind::Write => (id, first..last),
+            Kind::Write | Kind::Compare => (id, first..last),
             Kind::Zero => (ZERO, first..last),
             Kind::Trim => (ZERO, first.next_multiple_of(BLOCK_SECTORS)..last / BLOCK_SECTORS * BLOCK_SECTORS),
         };
+        self.record_compared(id, op, end);
         self.scene.history.wrote(sectors, Written { value, start: op.start, end });
     }
 
@@ -379,7 +398,10 @@ impl World {
                 Ok(value) if op.snapshot.is_some() => {
                     self.saw_snapshot(op.snapshot.as_deref().unwrap_or_default(), sector, value);
                 }
-                Ok(value) => self.scene.history.saw(sector, Seen { value, start: op.start, end }),
+                Ok(value) => {
+                    self.scene.clients.latest.insert(sector, value);
+                    self.scene.history.saw(sector, Seen { value, start: op.start, end });
+                }
                 Err(what) => {
                     let invariant =
                         if self.plan.mode == Mode::Flips { Invariant::NoDamagedData } else { Invariant::Linearizable };
