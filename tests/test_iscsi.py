@@ -17,11 +17,9 @@ SUITE_WITHIN_S = 120
 KNOWN = {
     "GetLBAStatus.UnmapSingle": "asks for block i + 1 and wants to hear of block i + 8",
     "MultipathIO.Reset": "a reset at one node's portal is no unit attention at the other's yet",
-    "MultipathIO.CompareAndWriteAsync": "does not ask whether there is COMPARE AND WRITE",
 }
 # What a test that is skipped says of it, and the row of docs/iscsi.md that gives the reason.
 SKIPPED = {
-    "COMPAREANDWRITE is not implemented": "COMPARE AND WRITE",
     "EXTENDEDCOPY is not implemented": "EXTENDED COPY",
     "RECEIVECOPYRESULT is not implemented": "EXTENDED COPY",
     "RECEIVE_COPY_RESULTS is not implemented": "EXTENDED COPY",

@@ -8,7 +8,7 @@ BHS = 48
 BLOCK = 512
 LOGIN, SCSI_COMMAND, TEXT, LOGOUT = 0x43, 0x01, 0x04, 0x46
 LOGIN_RESPONSE, SCSI_RESPONSE, TEXT_RESPONSE, DATA_IN = 0x23, 0x21, 0x24, 0x25
-READ_10, WRITE_10 = 0x28, 0x2A
+READ_10, WRITE_10, COMPARE_AND_WRITE = 0x28, 0x2A, 0x89
 RESERVE_IN, RESERVE_OUT, MAINTENANCE_IN = 0x5E, 0x5F, 0xA3
 GOOD, CHECK_CONDITION, BUSY, RESERVATION_CONFLICT = 0, 2, 8, 0x18
 # Service actions of PERSISTENT RESERVE OUT (SPC-4 section 6.16), and a type of reservations.
@@ -107,6 +107,14 @@ class Session:
     def send_read(self, block, count):
         """Asks for so many blocks of 512 bytes; gives the task's tag."""
         return self._command(READ_10, READS, block, count)
+
+    def compare_and_write(self, block, expected, data):
+        """Replaces a block by `data` if it holds what is expected; gives whether it did."""
+        cdb = struct.pack(">BBQ3xB", COMPARE_AND_WRITE, 0, block, 1)
+        status, _ = self.status_of(self._task(cdb, WRITES, 2 * BLOCK, expected + data))
+        if status not in (GOOD, CHECK_CONDITION):
+            raise IscsiError(f"COMPARE AND WRITE ended with status {status:#04x}")
+        return status == GOOD
 
     def answer(self):
         """The next answer that has a status: the task's tag, the status, and what was read."""

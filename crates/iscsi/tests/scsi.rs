@@ -63,8 +63,8 @@ fn ranges_end_where_the_volume_does() {
 #[test]
 fn what_is_missing_is_refused_whole() {
     let mut peer = Peer::logged_in(&[]);
-    // RESERVE, PERSISTENT RESERVE IN and OUT, COMPARE AND WRITE, EXTENDED COPY, ORWRITE.
-    for opcode in [0x16, 0x5e, 0x5f, 0x89, 0x83, 0x8b] {
+    // RESERVE, PERSISTENT RESERVE IN and OUT, EXTENDED COPY, ORWRITE.
+    for opcode in [0x16, 0x5e, 0x5f, 0x83, 0x8b] {
         let (data, status, sense) = peer.read(&[opcode, 0, 0, 0, 0, 0, 0, 0, 0, 0], 64);
         assert_eq!((data.len(), status, why(&sense)), (0, CHECK, (5, 0x20, 0)), "{opcode:#x}");
     }
@@ -108,6 +108,38 @@ fn one_block_is_written_all_over_a_range() {
     }
     cdb[7..9].fill(0);
     assert_eq!(why(&peer.write(&cdb, &[0; 512], 512, 512).1), (5, 0x24, 0), "WSNZ");
+}
+
+#[test]
+fn a_block_is_replaced_where_it_is_as_expected() {
+    let mut peer = Peer::logged_in(&[]);
+    assert_eq!(inquiry(&mut peer, 0xb0)[5], 1, "the longest, in blocks");
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[9], cdb[13]) = (0x89, 3, 1);
+    let data = |expected, new| [[expected; 512], [new; 512]].concat();
+    assert_eq!(peer.write(&cdb, &data(0, 6), 1024, 512).0, 0);
+    assert_eq!(peer.volume[..5 * 512], [&[0; 3 * 512][..], &[6; 512], &[0; 512]].concat());
+    // The place of what differs is in the INFORMATION field, which is valid.
+    let mut almost = data(6, 7);
+    almost[300] = 1;
+    let (status, sense) = peer.write(&cdb, &almost, 1024, 512);
+    assert_eq!((status, why(&sense)), (CHECK, (0xe, 0x1d, 0)));
+    assert_eq!((sense[2] & 0x80, &sense[5..9]), (0x80, &300_u32.to_be_bytes()[..]));
+    assert_eq!(peer.volume[3 * 512..4 * 512], [6; 512]);
+    for bytes in [1000, 512, 2048] {
+        assert_eq!(
+            why(&peer.write(&cdb, &vec![6; bytes], bytes, 512).1),
+            (5, 0x24, 0),
+            "{bytes} bytes are no two blocks"
+        );
+    }
+    cdb[13] = 2;
+    assert_eq!(why(&peer.write(&cdb, &[6; 2048], 2048, 512).1), (5, 0x24, 0), "more than one block");
+    cdb[13] = 0;
+    assert_eq!(peer.write(&cdb, &[], 0, 512).0, 0, "nothing is compared");
+    assert_eq!(why(&peer.write(&cdb, &data(6, 7), 1024, 512).1), (5, 0x24, 0), "two blocks are not none");
+    (cdb[2], cdb[13]) = (1, 1);
+    assert_eq!(why(&peer.write(&cdb, &data(6, 7), 1024, 512).1), (5, 0x21, 0));
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use super::opcodes as op;
 use super::sense::Sense;
-use super::{BLOCK, Cdb, Disk, PARAMETERS_MAX, Plan, Range, TRANSFER_BLOCKS_MAX, Use, VERIFY_BLOCKS_MAX};
+use super::{
+    BLOCK, COMPARED_BLOCKS_MAX, Cdb, Disk, PARAMETERS_MAX, Plan, Range, TRANSFER_BLOCKS_MAX, Use, VERIFY_BLOCKS_MAX,
+};
 
 /// The first block and the number of blocks of a command.
 fn place(cdb: Cdb<'_>) -> (u64, u64) {
@@ -11,6 +13,7 @@ fn place(cdb: Cdb<'_>) -> (u64, u64) {
         0 => (cdb.number(1, 3) & 0x1f_ffff, if cdb.0[4] == 0 { 256 } else { u64::from(cdb.0[4]) }),
         1 | 2 => (cdb.number(2, 4), cdb.number(7, 2)),
         5 => (cdb.number(2, 4), cdb.number(6, 4)),
+        _ if cdb.opcode() == op::COMPARE_AND_WRITE => (cdb.number(2, 8), u64::from(cdb.0[13])),
         _ => (cdb.number(2, 8), cdb.number(10, 4)),
     }
 }
@@ -49,6 +52,7 @@ fn try_plan(disk: &Disk, cdb: Cdb<'_>) -> Result<Plan, Sense> {
             }
             write(disk, cdb, true, first, count)
         }
+        op::COMPARE_AND_WRITE if disk.compares || disk.is_read_only => compare_and_write(disk, cdb, first, count),
         op::VERIFY_10 | op::VERIFY_12 | op::VERIFY_16 => verify(disk, cdb, first, count),
         op::PREFETCH_10 | op::PREFETCH_16 => {
             let count = if count == 0 { disk.blocks.saturating_sub(first) } else { count };
@@ -100,6 +104,18 @@ fn write(disk: &Disk, cdb: Cdb<'_>, may_protect: bool, first: u64, count: u64) -
     let range = transfer(disk, first, count)?;
     writable(disk)?;
     Ok(if range.len == 0 { Plan::good() } else { Plan::Take(range.len as u32, Use::Write(range.offset)) })
+}
+
+/// COMPARE AND WRITE (SBC-3 section 5.3). Its data are what is compared, and then what is written.
+fn compare_and_write(disk: &Disk, cdb: Cdb<'_>, first: u64, count: u64) -> Result<Plan, Sense> {
+    unprotected(cdb)?;
+    if count > u64::from(COMPARED_BLOCKS_MAX) {
+        return Err(Sense::FIELD);
+    }
+    let range = range(disk, first, count)?;
+    writable(disk)?;
+    // Of none, too, the length of the data is looked at.
+    Ok(Plan::Take(2 * range.len as u32, Use::CompareAndWrite(range.offset)))
 }
 
 /// VERIFY (SBC-3 section 5.32), by its BYTCHK field.

@@ -1,7 +1,10 @@
 //! INQUIRY and the vital product data (SPC-4 sections 6.6 and 7.8, SBC-3 section 6.5).
 
 use super::sense::Sense;
-use super::{Cdb, Disk, PHYSICAL_EXPONENT, Plan, TRANSFER_BLOCKS_MAX, UNMAP_BLOCKS_MAX, UNMAP_DESCRIPTORS_MAX, access};
+use super::{
+    COMPARED_BLOCKS_MAX, Cdb, Disk, PHYSICAL_EXPONENT, Plan, TRANSFER_BLOCKS_MAX, UNMAP_BLOCKS_MAX,
+    UNMAP_DESCRIPTORS_MAX, access,
+};
 use crate::names::target_name;
 
 const VENDOR: &[u8; 8] = b"AZEKURA ";
@@ -28,7 +31,7 @@ pub(crate) fn inquiry(disk: &Disk, is_there: bool, cdb: Cdb<'_>) -> Plan {
         0x80 => serial_number(disk).into_bytes(),
         0x83 => identification(disk),
         0x86 => extended(),
-        0xb0 => block_limits(),
+        0xb0 => block_limits(disk),
         0xb1 => characteristics(),
         0xb2 => provisioning(),
         _ => return Plan::Check(Sense::FIELD),
@@ -102,13 +105,13 @@ fn extended() -> Vec<u8> {
 }
 
 /// Block limits (SBC-3 section 6.5.3).
-fn block_limits() -> Vec<u8> {
+fn block_limits(disk: &Disk) -> Vec<u8> {
     const WSNZ: u8 = 1;
     const UGAVALID: u32 = 1 << 31;
     let physical = 1_u32 << PHYSICAL_EXPONENT;
     let mut bytes = vec![0; 60];
     let mut put = |at: usize, value: &[u8]| bytes[at - 4..at - 4 + value.len()].copy_from_slice(value);
-    put(4, &[WSNZ]);
+    put(4, &[WSNZ, if disk.compares { COMPARED_BLOCKS_MAX } else { 0 }]);
     put(6, &(physical as u16).to_be_bytes());
     put(8, &TRANSFER_BLOCKS_MAX.to_be_bytes());
     // A chunk of what writes are made of: 1 MiB.

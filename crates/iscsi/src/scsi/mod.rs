@@ -11,7 +11,7 @@ pub mod reservations;
 pub mod sense;
 
 use crate::scsi::blocks::plan_blocks;
-use azekura_frontend::{Export, PathState};
+use azekura_frontend::{Export, PathState, Verb};
 use sense::Sense;
 
 /// Bytes of a logical block.
@@ -26,6 +26,8 @@ pub const UNMAP_DESCRIPTORS_MAX: u16 = 256;
 pub const UNMAP_BLOCKS_MAX: u32 = 1 << 20;
 /// The most logical blocks that one VERIFY reads: 512 MiB.
 pub const VERIFY_BLOCKS_MAX: u32 = 1 << 20;
+/// The most logical blocks of one COMPARE AND WRITE: more might lie in two of the blocks that are written as one.
+pub const COMPARED_BLOCKS_MAX: u8 = 1;
 /// The most bytes of a parameter list that is looked at.
 pub const PARAMETERS_MAX: u32 = 8192;
 
@@ -42,6 +44,8 @@ pub struct Disk {
     pub is_read_only: bool,
     /// Hosts can reserve it.
     pub reserves: bool,
+    /// COMPARE AND WRITE is there.
+    pub compares: bool,
     /// How good a path to it this is.
     pub path: PathState,
     /// The target port by which it is seen, from 1 on: each node is one, in a target port group of its own, and these
@@ -59,6 +63,7 @@ impl Disk {
             blocks: export.size / BLOCK,
             is_read_only: export.is_read_only(),
             reserves: false,
+            compares: export.verbs.has(Verb::CompareAndWrite),
             path: export.path,
             port,
         }
@@ -79,6 +84,8 @@ pub struct Range {
 pub enum Use {
     /// To be written from this byte on.
     Write(u64),
+    /// What is to be replaced, and what by, as long as each other: from this byte on.
+    CompareAndWrite(u64),
     /// One logical block, to be written all over a range.
     Same(Range),
     /// What a range is to be equal to.

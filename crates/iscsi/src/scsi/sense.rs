@@ -8,6 +8,8 @@ pub struct Sense {
     key: u8,
     asc: u8,
     ascq: u8,
+    /// What the command says of the place.
+    information: Option<u32>,
 }
 
 impl Sense {
@@ -63,7 +65,13 @@ impl Sense {
     pub const CAPACITY_CHANGED: Sense = Sense::new(0x6, 0x2a, 0x09);
 
     const fn new(key: u8, asc: u8, ascq: u8) -> Sense {
-        Sense { key, asc, ascq }
+        Sense { key, asc, ascq, information: None }
+    }
+
+    /// With this in the INFORMATION field (section 4.5.2.2).
+    #[must_use]
+    pub const fn at(self, information: u32) -> Sense {
+        Sense { information: Some(information), ..self }
     }
 
     /// In the fixed format (section 4.5.3).
@@ -72,6 +80,11 @@ impl Sense {
         let mut bytes = [0; 18];
         (bytes[0], bytes[2], bytes[7]) = (0x70, self.key, 10);
         (bytes[12], bytes[13]) = (self.asc, self.ascq);
+        if let Some(information) = self.information {
+            const VALID: u8 = 0x80;
+            bytes[0] |= VALID;
+            bytes[3..7].copy_from_slice(&information.to_be_bytes());
+        }
         bytes
     }
 
@@ -107,6 +120,8 @@ impl Failure {
             IoStatus::ReadOnly => Sense::WRITE_PROTECTED,
             IoStatus::Gone => Sense::NO_LUN,
             IoStatus::Fenced => Sense::UNAVAILABLE,
+            // The offset from the start of the data to the first byte that is not equal (SBC-3 section 5.3).
+            IoStatus::Miscompare(at) => Sense::MISCOMPARE.at(u32::from(at)),
             IoStatus::Redirect | IoStatus::Stale => return Failure::Busy,
         })
     }

@@ -57,6 +57,17 @@ fn with_data(task: &mut Task, disk: &Disk, len: usize, what: Use, data: Bytes) -
                 task.requests.push_back(Request::Write { offset, bytes });
             }
         }
+        Use::CompareAndWrite(offset) => {
+            // Another expected length is that of another command.
+            if task.command.write_bytes as usize != len {
+                return Err(Sense::FIELD);
+            }
+            whole()?;
+            let (expected, bytes) = (data.slice(..len / 2), data.slice(len / 2..));
+            if !bytes.is_empty() {
+                task.requests.push_back(Request::CompareAndWrite { offset, expected, bytes });
+            }
+        }
         Use::Same(range) => {
             // One block is what the command takes: another expected length is another command's.
             if u64::from(task.command.write_bytes) != BLOCK {

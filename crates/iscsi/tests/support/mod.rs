@@ -1,7 +1,7 @@
 //! An initiator of a few lines, and a volume in memory behind the connection.
 #![allow(dead_code, clippy::unwrap_used)]
 
-use azekura_base::{HostName, Inbox, NodeId, VolumeId};
+use azekura_base::{HostName, Inbox, IoStatus, NodeId, VolumeId};
 use azekura_frontend::{
     Admittance, Event, Export, Exports, Listing, MakeListing, Named, Opening, PathState, Portals, Protocol, Request,
     ReservationRequest, Reservations, StreamProtocol, Tag,
@@ -289,6 +289,16 @@ impl Peer {
             Request::Write { offset, bytes } => {
                 self.volume[at(offset, bytes.len() as u64)].copy_from_slice(&bytes);
                 Outcome::Done
+            }
+            Request::CompareAndWrite { offset, expected, bytes } => {
+                let held = &mut self.volume[at(offset, bytes.len() as u64)];
+                match held.iter().zip(&expected).position(|(held, expected)| held != expected) {
+                    Some(at) => Outcome::Failed(IoStatus::Miscompare(at as u16)),
+                    None => {
+                        held.copy_from_slice(&bytes);
+                        Outcome::Done
+                    }
+                }
             }
             Request::Zero { offset, len } => {
                 self.volume[at(offset, len)].fill(0);

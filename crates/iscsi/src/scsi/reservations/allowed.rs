@@ -17,7 +17,7 @@ pub fn kind_of(cdb: &[u8; 16]) -> CommandKind {
         op::MAINTENANCE_IN if action == op::REPORT_SUPPORTED_OPCODES => CommandKind::Read,
         op::WRITE_6 | op::WRITE_10 | op::WRITE_12 | op::WRITE_16 => CommandKind::Write,
         op::WRITE_VERIFY_10 | op::WRITE_VERIFY_12 | op::WRITE_VERIFY_16 => CommandKind::Write,
-        op::WRITE_SAME_10 | op::WRITE_SAME_16 | op::UNMAP => CommandKind::Write,
+        op::WRITE_SAME_10 | op::WRITE_SAME_16 | op::UNMAP | op::COMPARE_AND_WRITE => CommandKind::Write,
         op::SYNCHRONIZE_CACHE_10 | op::SYNCHRONIZE_CACHE_16 => CommandKind::Write,
         op::MODE_SELECT_6 | op::MODE_SELECT_10 => CommandKind::Write,
         // Starting a unit goes through, all else that the command can say does not.
@@ -51,7 +51,7 @@ mod tests {
         (0x90, 0, 0, true, false), (0x91, 0, 0, false, false), (0x93, 0, 0, false, false),
         (0x9e, 0x10, 0, true, true), (0x9e, 0x12, 0, true, false), (0xa0, 0, 0, true, true),
         (0xa3, 0x0a, 0, true, true), (0xa3, 0x0c, 0, true, false), (0xa8, 0, 0, true, false), (0xaa, 0, 0, false, false),
-        (0xae, 0, 0, false, false), (0xaf, 0, 0, true, false), (0x89, 0, 0, true, true),
+        (0xae, 0, 0, false, false), (0xaf, 0, 0, true, false), (0x89, 0, 0, false, false),
     ];
 
     #[test]
