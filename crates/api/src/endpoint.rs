@@ -12,10 +12,10 @@ use crate::{
     AttachVolume, AuditQuery, AuditView, AuthorityKey, AuthorityQuery, AuthorityView, ChangeClass, ChangeSettings,
     ClassView, CloneVolume, ClusterStats, ClusterStatus, CreateClass, CreateGrant, CreateHost, CreateKey,
     CreateSnapshots, CreateVolume, DeleteVolume, DetachVolume, DeviceView, DiffQuery, DiffView, Events, GrantCreated,
-    GrantView, GroupView, HealthView, HostCreated, IoLimits, JoinCluster, JoinedView, KeyCreated, LayerUse, LetInNode,
-    NodeSnapshot, NodeView, PageQuery, ProtectVolume, ReadyView, RemoveMember, RemovedView, ResizeVolume, ResizedView,
-    RevertVolume, RevertedView, ScrubRequest, ScrubStarted, SettingsView, ShowSnapshot, ShutOutNode, ShutOutView,
-    SnapshotView, SpaceView, VolumeView, WatchQuery, WhoView,
+    GrantView, GroupView, HealthView, HostCreated, IoLimits, JoinCluster, JoinedView, KekView, KeyCreated, LayerUse,
+    LetInNode, NodeKeks, NodeSnapshot, NodeView, PageQuery, ProtectVolume, ReadyView, RemoveMember, RemovedView,
+    ResizeVolume, ResizedView, RevertVolume, RevertedView, RewrapKeys, RewrappedView, ScrubRequest, ScrubStarted,
+    SettingsView, ShowSnapshot, ShutOutNode, ShutOutView, SnapshotView, SpaceView, VolumeView, WatchQuery, WhoView,
 };
 
 /// A method of HTTP.
@@ -366,6 +366,11 @@ endpoints! {
     /// Makes another authority take its place. Clients that know the one before go on trusting the nodes.
     AuthorityReplace: Post "/v1/authority" (0) needs Administer => 201 AuthorityView;
 
+    /// By which keys (KEKs) the data keys of encrypted volumes are wrapped, and which nodes have these.
+    KekShow: Get "/v1/kek" (0) needs SeeCluster => 200 KekView;
+    /// Wraps data keys with the newest KEK, some hundreds at a time. Refused while a node does not have that.
+    KekRewrap: Post "/v1/kek/rewrap" (0) needs Administer; RewrapKeys => 200 RewrappedView;
+
     /// The counters of the node that is asked. For other nodes.
     NodeStatistics: Get "/v1/node/stats" (0) needs Node => 200 NodeSnapshot;
     /// What layers hold on the devices of the node that is asked. For other nodes.
@@ -375,6 +380,8 @@ endpoints! {
     /// A part of what the end of a layer would give back on a device of the node that is asked. For other nodes.
     NodeMeasure: Get "/v1/node/measure" (0) needs Node ? MeasureLayer => 200 Result<Measured, NotTold>;
 
+    /// Which keys for wrapping data keys this node has: nothing of the keys themselves.
+    NodeKeksShow: Get "/v1/node/keks" (0) needs Node => 200 NodeKeks;
     /// A certificate authority with its key. For other nodes alone.
     NodeAuthority: Get "/v1/node/authority" (0) needs Secrets ? AuthorityQuery => 200 AuthorityKey;
 

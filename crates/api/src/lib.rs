@@ -23,6 +23,7 @@ mod grant;
 mod group;
 mod health;
 mod joining;
+mod kek;
 pub mod layers;
 mod member;
 mod page;
@@ -53,6 +54,7 @@ pub use grant::{
 pub use group::{GroupHealth, GroupView, ResyncStatus, ResyncView};
 pub use health::{HealthView, ReadyView};
 pub use joining::{JoinCluster, JoinedView};
+pub use kek::{KekMarkView, KekVersionView, KekView, NodeKeks, NodeKeksView, RewrapKeys, RewrappedView};
 pub use member::{
     DeviceState, DeviceView, EndpointView, FailureKind, LetInNode, NodeView, RemoveMember, RemovedView, ShutOutNode,
     ShutOutView,

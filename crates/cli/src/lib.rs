@@ -21,6 +21,7 @@ mod diff;
 mod drain;
 mod endpoints;
 mod host;
+mod kek;
 mod key;
 mod limits;
 mod lists;
@@ -123,6 +124,7 @@ enum Command<H: Here> {
     Host(host::HostCommand),
     Audit(audit::AuditArgs),
     Ca(ca::CaCommand),
+    Kek(kek::KekCommand),
     Login(login::LoginArgs),
     Logout(login::LogoutArgs),
     Attach(attach::AttachArgs),
@@ -203,6 +205,7 @@ fn run<H: Here>() -> Result<ExitCode, CliError> {
         Command::Host(command) => command.run(),
         Command::Audit(arguments) => arguments.run(),
         Command::Ca(command) => command.run(),
+        Command::Kek(command) => command.run(),
         Command::Login(arguments) => arguments.run(),
         Command::Logout(arguments) => arguments.run(),
         Command::Attach(arguments) => arguments.run(),

@@ -9,7 +9,7 @@ use azekura_base::KeyId;
 use azekura_cipher::Keyring;
 use azekura_meta::time::now_rfc3339;
 use azekura_model::{DataKeyRecord, KeyGeneration, MetaError, Model, Unknown};
-use azekura_secrets::{DataKey, KeyPlace, KeyProvider};
+use azekura_secrets::{DataKey, KekMark, KeyPlace, KeyProvider};
 use tokio::time::{Instant, timeout};
 
 /// How long a provider may take for all that it is asked at once.
@@ -19,6 +19,9 @@ pub const KEYS_RETRY: Duration = Duration::from_secs(5);
 
 /// What a node without a provider says.
 const NO_PROVIDER: &str = "it was started without --key-file, which names the file with the key that opens it";
+
+/// What wraps a data key, and what would anew; or why that can't be made.
+pub type Rewrapped = Result<(String, String), String>;
 
 /// The data keys of a node. Cheap to clone.
 #[derive(Clone)]
@@ -49,8 +52,7 @@ impl DataKeys {
         let refused = |reason: String| MetaError::NotEncrypted { reason };
         let provider =
             self.provider.clone().ok_or_else(|| refused(format!("this node can't encrypt: {NO_PROVIDER}")))?;
-        let cluster = model.cluster.as_ref().and_then(|cluster| cluster.number());
-        let cluster = cluster.ok_or_else(|| refused("the cluster's record is not there".to_owned()))?;
+        let cluster = number(model).map_err(|why| refused(why.to_owned()))?;
         let number =
             getrandom::u64().map_err(|error| refused(format!("the system gives no random numbers: {error}")))?;
         let id = KeyId(number);
@@ -102,12 +104,51 @@ impl DataKeys {
     async fn unwrap(&self, records: Vec<DataKeyRecord>, model: &Model) -> Keyring {
         let all_for = |why: &str| records.iter().map(|record| (record.id, Err(why.to_owned()))).collect();
         let Some(provider) = self.provider.clone() else { return all_for(NO_PROVIDER) };
-        let Some(cluster) = model.cluster.as_ref().and_then(|cluster| cluster.number()) else {
-            return all_for("the cluster's record is not there");
+        let cluster = match number(model) {
+            Ok(cluster) => cluster,
+            Err(why) => return all_for(why),
         };
         let asked = records.clone();
         let opened = within(move || Ok(asked.iter().map(|key| (key.id, open(&*provider, cluster, key))).collect()));
         opened.await.unwrap_or_else(|why| all_for(&why))
+    }
+
+    /// The provider's keys.
+    ///
+    /// # Errors
+    /// When there is no provider, or they are not to be had.
+    pub async fn keks(&self, model: &Model) -> Result<Vec<KekMark>, String> {
+        let provider = self.provider.clone().ok_or(NO_PROVIDER)?;
+        let cluster = number(model)?;
+        within(move || provider.keks(cluster).map_err(|error| error.to_string())).await
+    }
+
+    /// The version of the provider's key that wraps a data key; `None`: another provider's, or it can't be read.
+    #[must_use]
+    pub fn version_of(&self, record: &DataKeyRecord) -> Option<u32> {
+        let (provider, generation) = (self.provider.as_ref()?, record.current()?);
+        (generation.provider == provider.name()).then(|| provider.version(&generation.wrapped).ok())?
+    }
+
+    /// Of the data keys that are not wrapped with the provider's newest key, so many at most: what wraps each, and what
+    /// would wrap it then, or why that can't be made. Each was opened and compared with its check value before.
+    ///
+    /// # Errors
+    /// When there is no provider, or it does not answer.
+    pub async fn rewrap(&self, model: &Model, most: usize) -> Result<Vec<(KeyId, Rewrapped)>, String> {
+        let provider = self.provider.clone().ok_or(NO_PROVIDER)?;
+        let cluster = number(model)?;
+        let newest = self.keks(model).await?.last().map(|kek| kek.version);
+        let older = model.data_keys.values().filter(|record| self.version_of(record) != newest);
+        let older: Vec<DataKeyRecord> = older.take(most).map(|record| record.record.clone()).collect();
+        let anew = move |record: &DataKeyRecord| {
+            open(&*provider, cluster, record)?;
+            let from = record.current().map(|generation| generation.wrapped.clone()).unwrap_or_default();
+            let place = KeyPlace { cluster, key: record.id };
+            let to = provider.rewrap(place, &from).map_err(|error| error.to_string())?;
+            Ok((from.clone(), to.unwrap_or(from)))
+        };
+        within(move || Ok(older.iter().map(|record| (record.id, anew(record))).collect())).await
     }
 
     /// True while keys are missing: they are to be asked for again after [`KEYS_RETRY`].
@@ -126,6 +167,11 @@ impl DataKeys {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The cluster's.
+fn number(model: &Model) -> Result<u128, &'static str> {
+    model.cluster.as_ref().and_then(|cluster| cluster.number()).ok_or("the cluster's record is not there")
 }
 
 /// A record's key, opened and compared with its check value.

@@ -97,11 +97,12 @@ fn changes() -> Vec<(&'static str, &'static str, Value, &'static str)> {
 }
 
 /// Those that have tests of their own.
-const ELSEWHERE: [(&str, &str); 4] = [
+const ELSEWHERE: [(&str, &str); 5] = [
     ("POST", "/v1/volumes/{name}/clone"),
     ("DELETE", "/v1/devices/{name}"),
     ("DELETE", "/v1/nodes/{name}"),
     ("POST", "/v1/join"),
+    ("POST", "/v1/kek/rewrap"),
 ];
 
 /// Whether a path is one of a route's.

@@ -1,7 +1,8 @@
 //! The KEK in a file on each node (docs/formats/data-keys.md).
 
-use crate::{DataKey, KeyPlace, KeyProvider, SecretsError, hex};
+use crate::{DataKey, KekMark, KeyPlace, KeyProvider, SecretsError, hex};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
+use aws_lc_rs::hmac;
 use azekura_cipher::VolumeKey;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,6 +15,8 @@ use zeroize::Zeroizing;
 const FILE_BYTES_MAX: u64 = 64 << 10;
 /// Bytes of a KEK.
 const KEY_BYTES: usize = 32;
+/// Bytes of what tells KEKs apart.
+const MARK_BYTES: usize = 8;
 /// Bytes of the tag.
 const TAG_BYTES: usize = 16;
 
@@ -124,6 +127,19 @@ impl KeyProvider for FileProvider {
         }
         let key = self.unwrap(place, wrapped)?;
         self.wrap_with(version, &kek, place, &key).map(Some)
+    }
+
+    fn keks(&self, cluster: u128) -> Result<Vec<KekMark>, SecretsError> {
+        let mark = |kek: &[u8]| {
+            let key = hmac::Key::new(hmac::HMAC_SHA256, kek);
+            let tag = hmac::sign(&key, &[&b"azekura kek mark"[..], &cluster.to_be_bytes()].concat());
+            hex::write(&tag.as_ref()[..MARK_BYTES])
+        };
+        Ok(self.read()?.iter().map(|(version, kek)| KekMark { version: *version, mark: mark(kek) }).collect())
+    }
+
+    fn version(&self, wrapped: &str) -> Result<u32, SecretsError> {
+        parts(wrapped).map(|(version, _)| version)
     }
 }
 

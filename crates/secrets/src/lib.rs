@@ -14,5 +14,5 @@ mod sealed;
 
 pub use data_key::DataKey;
 pub use file::FileProvider;
-pub use provider::{KeyPlace, KeyProvider, SecretsError};
+pub use provider::{KekMark, KeyPlace, KeyProvider, SecretsError};
 pub use sealed::{SEALING_KEY_BYTES, SealedError, SealingKey};

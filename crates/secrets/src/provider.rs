@@ -13,6 +13,15 @@ pub struct KeyPlace {
     pub key: KeyId,
 }
 
+/// One of a provider's keys (KEKs), as it may be told: nothing of the key itself.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KekMark {
+    /// Its version.
+    pub version: u32,
+    /// 16 hexadecimal digits that two keys have in common if they are the same, and the clusters are.
+    pub mark: String,
+}
+
 /// Somebody who has a key to wrap data keys with. Each call may wait for as long as a file or a network does.
 pub trait KeyProvider: Send + Sync {
     /// Its name in records.
@@ -35,6 +44,18 @@ pub trait KeyProvider: Send + Sync {
     /// # Errors
     /// As the other two.
     fn rewrap(&self, place: KeyPlace, wrapped: &str) -> Result<Option<String>, SecretsError>;
+
+    /// The provider's keys, the newest last, as a cluster tells them apart.
+    ///
+    /// # Errors
+    /// When they are not to be had.
+    fn keks(&self, cluster: u128) -> Result<Vec<KekMark>, SecretsError>;
+
+    /// The version of the key that wrapped a data key.
+    ///
+    /// # Errors
+    /// When that is not in it.
+    fn version(&self, wrapped: &str) -> Result<u32, SecretsError>;
 }
 
 /// Why a data key is not wrapped, or not unwrapped. None of it has secrets in it.

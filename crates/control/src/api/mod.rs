@@ -35,6 +35,7 @@ mod health;
 mod host;
 mod hosts;
 mod joining;
+mod keks;
 mod known;
 mod layer_questions;
 mod members;
@@ -158,6 +159,9 @@ fn routes() -> Routes {
         .serve(audit::show)
         .serve(authority::show)
         .serve(authority::replace)
+        .serve(keks::show)
+        .serve(keks::rewrap)
+        .serve(keks::node)
         .serve(authority::secret)
         .serve(stats::node)
         .serve(space::node)

@@ -24,8 +24,12 @@ impl Fixture {
     }
 
     fn write(&self, digit: &str) {
+        self.write_lines(&format!("1 {}\n", digit.repeat(64)));
+    }
+
+    fn write_lines(&self, lines: &str) {
         let path = self.folder.path().join("kek");
-        std::fs::write(&path, format!("1 {}\n", digit.repeat(64))).unwrap();
+        std::fs::write(&path, lines).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     }
 
@@ -106,4 +110,30 @@ async fn without_a_provider_nothing_is_encrypted() {
     std::fs::remove_file(fixture.folder.path().join("kek")).unwrap();
     let refused = fixture.keys.draw(fixture.memory.model()).await.unwrap_err().to_string();
     assert!(refused.contains("kek") && refused.contains("can't be read"), "{refused}");
+}
+
+#[tokio::test]
+async fn what_an_older_key_wraps_is_wrapped_anew_and_opens_as_before() {
+    let mut fixture = Fixture::new("1");
+    let (one, two) = (fixture.draw().await, fixture.draw().await);
+    let mut foreign = fixture.draw().await;
+    foreign.generations[0].check = one.generations[0].check.clone();
+    for record in [&one, &two, &foreign] {
+        fixture.put(record);
+    }
+    let model = fixture.memory.model().clone();
+    assert_eq!(fixture.keys.rewrap(&model, 9).await, Ok(Vec::new()), "there is no newer one");
+    fixture.write_lines(&format!("1 {}\n2 {}\n", "1".repeat(64), "2".repeat(64)));
+    assert_eq!(fixture.keys.rewrap(&model, 2).await.unwrap().len(), 2, "no more than was asked for");
+    let mut anew = BTreeMap::from_iter(fixture.keys.rewrap(&model, 9).await.unwrap());
+    assert!(anew[&foreign.id].as_ref().is_err_and(|why| why.contains("check value")), "it is not what it says it is");
+    let (from, to) = anew.remove(&one.id).unwrap().unwrap();
+    assert!(from == one.generations[0].wrapped && to.starts_with("2:"));
+    let mut record = one.clone();
+    record.generations[0].wrapped = to;
+    assert_eq!((fixture.keys.version_of(&one), fixture.keys.version_of(&record)), (Some(1), Some(2)));
+    fixture.put(&record);
+    fixture.write_lines(&format!("2 {}\n", "2".repeat(64)));
+    let other = DataKeys::new(fixture.keys.provider.clone());
+    assert!(other.follow(fixture.memory.model()).await.unwrap()[&one.id].is_ok(), "without the older key");
 }

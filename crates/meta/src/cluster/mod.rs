@@ -18,6 +18,7 @@ mod audit;
 mod authorities;
 mod classes;
 mod cuts;
+mod data_keys;
 mod devices;
 mod follow;
 mod grants;

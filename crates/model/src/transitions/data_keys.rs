@@ -4,7 +4,7 @@
 use azekura_base::KeyId;
 
 use crate::data_keys::KeyUser;
-use crate::{DataKeyRecord, ENCRYPTION, Halt, Key, MetaError, Records, Txn};
+use crate::{DataKeyRecord, ENCRYPTION, Halt, Key, MetaError, Outcome, Records, Step, Txn};
 
 /// The beginning of a change that makes a volume with this new key, or one without.
 pub(super) fn make_key(records: &Records<'_>, key: Option<&DataKeyRecord>) -> Result<Txn, Halt> {
@@ -31,4 +31,22 @@ pub(super) fn forget_key(records: &Records<'_>, txn: Txn, key: Option<KeyId>, us
     let model = records.model(volumes.mod_revision().max(snapshots.mod_revision()))?;
     let txn = txn.when_as(&volumes).when_as(&snapshots);
     Ok(if model.uses_key_without(key, user) { txn } else { txn.delete(&Key::DataKey(key).to_string()) })
+}
+
+/// Puts what wraps a data key anew in the place of what wrapped it. Gives whether the key was still wrapped by that.
+///
+/// # Errors
+/// When the record can't be read.
+pub fn rewrap_key(records: &Records<'_>, key: KeyId, from: &str, to: &str) -> Outcome<bool> {
+    let found = records.find(&Key::DataKey(key))?;
+    let Some(mut record) = found.record::<DataKeyRecord>()? else { return Ok(Step::Done(false, found.mod_revision())) };
+    let wrapped = record.generations.last_mut().map(|generation| &mut generation.wrapped);
+    match wrapped {
+        Some(wrapped) if wrapped == from => to.clone_into(wrapped),
+        // An attempt whose answer was lost.
+        Some(wrapped) if wrapped == to => return Ok(Step::Done(true, found.mod_revision())),
+        _ => return Ok(Step::Done(false, found.mod_revision())),
+    }
+    let name = Key::DataKey(key).to_string();
+    Ok(Step::Run(Txn::new().when_as(&found).put(&name, &record), true))
 }

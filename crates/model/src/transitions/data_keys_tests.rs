@@ -3,6 +3,7 @@
 use azekura_base::{KeyId, NodeId};
 
 use super::cuts::{Cut, VolumeCut, begin_cut, finish_cut};
+use super::data_keys::rewrap_key;
 use super::snapshots::{CloneSpec, clone_snapshot, delete_snapshot};
 use super::tests::{cluster, run, txn_of};
 use super::volumes::{VolumeDeletion, VolumeSpec, create_volume, delete_volume};
@@ -136,4 +137,16 @@ fn nodes_that_know_of_no_keys_are_in_the_way() {
     node["understands"] = serde_json::json!(["encryption"]);
     memory.run(&Txn::new().put(&Key::Node(NodeId(1)).to_string(), &node)).unwrap();
     run(&mut memory, |records| create_volume(records, &encrypted("e", 5), "ue", "")).unwrap();
+}
+
+#[test]
+fn a_key_is_wrapped_anew_once_and_not_over_what_another_one_did() {
+    let mut memory = with_clone();
+    assert_eq!(run(&mut memory, |records| rewrap_key(records, KeyId(5), "1:00", "2:11")), Ok(true));
+    assert_eq!(run(&mut memory, |records| rewrap_key(records, KeyId(5), "1:00", "2:11")), Ok(true), "asked twice");
+    assert_eq!(run(&mut memory, |records| rewrap_key(records, KeyId(5), "1:00", "2:22")), Ok(false), "overtaken");
+    assert_eq!(run(&mut memory, |records| rewrap_key(records, KeyId(6), "1:00", "2:11")), Ok(false), "there is none");
+    let record = &memory.model().data_keys[&KeyId(5)].record;
+    let wrapped = record.current().map(|generation| generation.wrapped.clone());
+    assert_eq!((wrapped.as_deref(), record.generations.len()), (Some("2:11"), 1));
 }

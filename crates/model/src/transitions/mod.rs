@@ -10,7 +10,7 @@ pub mod authorities;
 pub mod classes;
 pub mod counters;
 pub mod cuts;
-mod data_keys;
+pub mod data_keys;
 pub mod devices;
 pub mod grants;
 pub mod groups;

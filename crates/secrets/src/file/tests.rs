@@ -62,6 +62,19 @@ fn the_newest_version_wraps_and_former_ones_open() {
 }
 
 #[test]
+fn marks_tell_keys_apart_and_nothing_of_them() {
+    let fixture = with(&format!("{}{}", line(2, 2), line(1, 1)), 0o600);
+    let keks = fixture.provider.keks(7).unwrap();
+    assert_eq!(keks.iter().map(|kek| kek.version).collect::<Vec<_>>(), [1, 2], "the newest is the last");
+    assert!(keks.iter().all(|kek| kek.mark.len() == 16) && keks[0].mark != keks[1].mark);
+    assert_eq!(with(&line(5, 1), 0o600).provider.keks(7).unwrap()[0].mark, keks[0].mark, "the same key elsewhere");
+    assert!(fixture.provider.keks(8).unwrap()[0].mark != keks[0].mark, "of another cluster");
+    let wrapped = fixture.provider.wrap(PLACE, &draw()).unwrap();
+    assert_eq!(fixture.provider.version(&wrapped), Ok(2));
+    assert!(fixture.provider.version("x:00").is_err());
+}
+
+#[test]
 fn another_key_of_the_same_version_opens_nothing() {
     let fixture = with(&line(1, 1), 0o600);
     let wrapped = fixture.provider.wrap(PLACE, &draw()).unwrap();

@@ -1,0 +1,106 @@
+//! `azekura kek …`: the keys that the keys of encrypted volumes are wrapped with.
+
+use std::process::ExitCode;
+
+use azekura_api::endpoint::{KekRewrap, KekShow};
+use azekura_api::{KekView, NoQuery, RewrapKeys, RewrappedView};
+use clap::{Args, Subcommand};
+
+use super::output::{print, print_json};
+use super::progress::Progress;
+use super::table::{Align, Table};
+use super::{ApiArgs, CliError};
+
+/// The keys that the keys of encrypted volumes are wrapped with (KEKs).
+///
+/// They are in each node's --key-file, a line a version. Rotation: add a line with a higher version and a new key to the
+/// file of every node, as it is read anew by itself; run 'azekura kek rewrap'; and take the older line away when
+/// 'azekura kek show' says that it wraps nothing. No block of a volume is written for that.
+#[derive(Debug, Args)]
+pub struct KekCommand {
+    #[command(subcommand)]
+    command: KekAction,
+}
+
+#[derive(Debug, Subcommand)]
+enum KekAction {
+    /// Show which versions wrap how many keys, and which nodes have them.
+    Show(ApiArgs),
+    /// Wrap all keys of encrypted volumes with the newest version. Refused while a node does not have that.
+    #[command(after_help = "Examples:\n  \
+        echo \"2 $(openssl rand -hex 32)\" >> /etc/azekura/kek     # the same line on every node\n  \
+        azekura kek rewrap && azekura kek show")]
+    Rewrap(RewrapArgs),
+}
+
+#[derive(Debug, Args)]
+struct RewrapArgs {
+    /// Also while nodes give no sign of life. One that comes back without the new version serves no encrypted volume
+    /// until its file has it.
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+impl KekCommand {
+    /// Runs the command.
+    pub fn run(self) -> Result<ExitCode, CliError> {
+        match self.command {
+            KekAction::Show(api) => {
+                let shown = api.client()?.ask::<KekShow>([], &NoQuery {})?;
+                if api.json { print_json(&shown) } else { print(&text(&shown)) }
+            }
+            KekAction::Rewrap(args) => args.run(),
+        }
+    }
+}
+
+impl RewrapArgs {
+    fn run(self) -> Result<ExitCode, CliError> {
+        let client = self.api.client()?;
+        let mut progress = Progress::new();
+        let mut all = RewrappedView { version: 0, rewrapped: 0, left: 0, failed: Vec::new() };
+        loop {
+            let part = client.send::<KekRewrap>([], &RewrapKeys { force: self.force })?;
+            all.rewrapped += part.rewrapped;
+            // What has failed fails again in each part.
+            (all.version, all.left, all.failed) = (part.version, part.left, part.failed);
+            if all.left == 0 || part.rewrapped == 0 {
+                break;
+            }
+            let done = all.rewrapped;
+            progress.part(done, done + all.left, format!("{done} of {} keys are wrapped anew", done + all.left));
+        }
+        drop(progress);
+        let is_whole = all.left == 0 && all.failed.is_empty();
+        if self.api.json {
+            print_json(&all)?;
+        } else {
+            all.failed.iter().for_each(|failed| eprintln!("warning: {failed}"));
+            print(&format!("{} keys are wrapped anew, with version {}\n", all.rewrapped, all.version))?;
+        }
+        Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+fn text(view: &KekView) -> String {
+    let mut versions = Table::new(&[("VERSION", Align::Right), ("KEYS", Align::Right), ("NODES", Align::Left)]);
+    for version in &view.versions {
+        let has = |node: &&azekura_api::NodeKeksView| node.versions.contains(&version.version);
+        let nodes: Vec<&str> = view.nodes.iter().filter(has).map(|node| node.name.as_str()).collect();
+        versions.row(vec![version.version.to_string(), version.keys.to_string(), nodes.join(", ")]);
+    }
+    let mut text = versions.to_string();
+    for (name, problem) in view.nodes.iter().filter_map(|node| Some((&node.name, node.problem.as_ref()?))) {
+        text += &format!("{name}: {problem}\n");
+    }
+    match (&view.why_not, view.newest) {
+        (Some(why), _) => text += &format!("can't be wrapped anew now: {why}\n"),
+        (None, Some(newest)) if view.versions.iter().any(|version| version.version < newest && version.keys > 0) => {
+            text += "to wrap all with the newest: azekura kek rewrap\n";
+        }
+        _ => {}
+    }
+    text
+}
