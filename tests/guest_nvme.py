@@ -3,6 +3,7 @@ the other tests: `./dev guest` runs it."""
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -10,11 +11,24 @@ import pytest
 
 from tools.harness.cluster import HOST
 from tools.harness.guest import HOST_IN_GUEST, Guest
+from tools.harness.nvme import (
+    PREEMPT_AND_ABORT,
+    REGISTER,
+    RESV_ACQUIRE,
+    RESV_REGISTER,
+    WRITE_EXCLUSIVE_REGISTRANTS_ONLY,
+    controller,
+    io_queue,
+)
 from tools.harness.process import free_port, wait_until
 
 MIB = 2**20
 PREFIX = "nqn.2026-01.io.azekura:"
 KERNEL = os.environ.get("AZEKURA_GUEST_KERNEL", "")
+# The kernel's own calls for reservations (linux/pr.h): number of the ioctl, and the numbers of its structure.
+PR_REGISTER, PR_RESERVE, PR_RELEASE = (0x401870C8, "QQLL"), (0x401070C9, "QLL"), (0x401070CA, "QLL")
+PR_PREEMPT, PR_CLEAR = (0x401870CB, "QQLL"), (0x401070CD, "QLL")
+CONFLICT = 0x083
 
 pytestmark = pytest.mark.skipif(not KERNEL, reason="AZEKURA_GUEST_KERNEL names no unpacked kernel (./dev guest does)")
 
@@ -35,7 +49,8 @@ def node(module_cluster):
 @pytest.fixture(scope="module")
 def guest(node, tmp_path_factory):
     started = time.monotonic()
-    machine = Guest(Path(KERNEL), tmp_path_factory.mktemp("guest"))
+    perl = {shutil.which("perl"): "/usr/bin/perl"}
+    machine = Guest(Path(KERNEL), tmp_path_factory.mktemp("guest"), programs=perl)
     print(f"the guest is up after {time.monotonic() - started:.1f} s")
     machine.port = node.nvme_port
     yield machine
@@ -143,6 +158,102 @@ def test_a_volume_that_grows_is_noticed(node, guest):
     )
     guest.run(f"dd if=/dev/urandom of=/dev/{device} bs=1M seek=127 count=1 oflag=direct 2>/dev/null")
     disconnect(guest, "Vol_2")
+
+
+@pytest.fixture(scope="module")
+def shared(node):
+    """A volume for several hosts."""
+    node.create_volume("shared", "64MiB", copies=1, shared=True)
+    return "shared"
+
+
+class Other:
+    """A second host, outside of the guest."""
+
+    def __init__(self, node):
+        address = f"{HOST}:{node.nvme_port}"
+        self.admin = controller(address, "shared")
+        self.queue = io_queue(address, "shared", self.admin, 1)
+
+    def preempt(self, victim, kind):
+        assert self.queue.reserve(RESV_REGISTER, REGISTER, 0, 0xB) == 0
+        assert self.queue.reserve(RESV_ACQUIRE, PREEMPT_AND_ABORT, 0xB, victim, kind) == 0
+
+    def close(self):
+        self.queue.close()
+        self.admin.close()
+
+
+def writes(guest, device, fails=False):
+    return guest.run(f"dd if=/dev/zero of=/dev/{device} bs=4k count=1 oflag=direct 2>&1", fails=fails)
+
+
+def reported(guest, device):
+    """The kind of the reservation, and of each registrant its key and whether it holds it."""
+    report = json.loads(guest.run(f"nvme resv-report /dev/{device} -n 1 --eds -o json"))
+    assert (report["ptpls"], report["regctl"]) == (1, len(report["regctlext"]))
+    return report["rtype"], sorted((one["rkey"], one["rcsts"]) for one in report["regctlext"])
+
+
+def test_reservations_by_nvme_cli(node, guest, shared):
+    device = connect(guest, shared)
+    assert json.loads(guest.run(f"nvme id-ns /dev/{device} -o json"))["rescap"] == 0xFF
+    resv = lambda command, fails=False: guest.run(f"nvme resv-{command}", fails=fails)  # noqa: E731
+    of = f"/dev/{device} -n 1"
+    assert reported(guest, device) == (0, [])
+    resv(f"register {of} --rrega=0 --nrkey=0xa")
+    resv(f"acquire {of} --racqa=0 --crkey=0xa --rtype=3")
+    assert reported(guest, device) == (3, [(0xA, 1)])
+    resv(f"acquire {of} --racqa=0 --crkey=0xc --rtype=3 2>&1", fails=True)
+    writes(guest, device)
+    other = Other(node)
+    other.preempt(0xA, WRITE_EXCLUSIVE_REGISTRANTS_ONLY)
+    assert reported(guest, device) == (3, [(0xB, 1)])
+    writes(guest, device, fails=True)
+    guest.run(f"dd if=/dev/{device} of=/dev/null bs=4k count=1 iflag=direct 2>/dev/null")
+    told = json.loads(guest.run(f"nvme resv-notif-log /dev/{device} -o json"))
+    assert told["rn_log_type"] == 1, told
+    resv(f"register {of} --rrega=2 --iekey --nrkey=0xa")
+    writes(guest, device)
+    resv(f"acquire {of} --racqa=1 --crkey=0xa --prkey=0xb --rtype=3")
+    resv(f"release {of} --rrela=0 --crkey=0xa --rtype=3")
+    resv(f"register {of} --rrega=1 --crkey=0xa")
+    assert reported(guest, device) == (0, [])
+    assert other.queue.registrants() == (0, [])
+    for feature in ["0x82", "0x83"]:
+        guest.run(f"nvme get-feature {of} -f {feature}")
+    other.close()
+    disconnect(guest, shared)
+
+
+def test_reservations_by_the_kernels_own_calls(node, guest, shared):
+    device = connect(guest, shared)
+
+    def call(command, *numbers):
+        """What the kernel says: 0, or the status of the command without the bit that it is not to be tried again."""
+        number, structure = command
+        program = 'open(F, "+<", shift); $r = ioctl(F, shift, pack(shift, @ARGV)); print defined $r ? $r + 0 : "$!"'
+        arguments = " ".join(str(one) for one in [number, structure, *numbers])
+        return int(guest.run(f"perl -e '{program}' /dev/{device} {arguments}")) & 0x7FF
+
+    assert call(PR_REGISTER, 0, 0xA, 0, 0) == 0
+    assert call(PR_RESERVE, 0xC, 1, 0) == CONFLICT, "another key"
+    assert call(PR_RESERVE, 0xA, 1, 0) == 0
+    assert reported(guest, device) == (1, [(0xA, 1)])
+    other = Other(node)
+    assert other.queue.write_status(0, bytes(512)) == CONFLICT
+    other.preempt(0xA, 1)
+    writes(guest, device, fails=True)
+    assert call(PR_REGISTER, 0, 0xA, 1, 0) == 0
+    assert call(PR_PREEMPT, 0xA, 0xB, 1, 0) == 0
+    assert reported(guest, device) == (1, [(0xA, 1)])
+    writes(guest, device)
+    assert call(PR_RELEASE, 0xA, 1, 0) == 0
+    assert reported(guest, device) == (0, [(0xA, 0)])
+    assert call(PR_CLEAR, 0xA, 0, 0) == 0
+    assert reported(guest, device) == (0, [])
+    other.close()
+    disconnect(guest, shared)
 
 
 def test_a_restart_of_the_node_is_survived(node, guest):

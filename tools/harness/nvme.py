@@ -10,6 +10,14 @@ CC, CSTS = 0x14, 0x1C
 ENABLE = 0x0046_0001
 # MAXH2CDATA, which the node says in ICResp.
 DATA_MAX = 256 << 10
+SUCCESS, RESERVATION_CONFLICT = 0x000, 0x083
+# Reservation Register, Report, Acquire and Release, and what they do.
+RESV_REGISTER, RESV_REPORT, RESV_ACQUIRE, RESV_RELEASE = 0x0D, 0x0E, 0x11, 0x15
+REGISTER, UNREGISTER, REPLACE = range(3)
+ACQUIRE, PREEMPT, PREEMPT_AND_ABORT = range(3)
+RELEASE, CLEAR = range(2)
+IGNORES_KEY = 8
+WRITE_EXCLUSIVE_REGISTRANTS_ONLY = 3
 
 
 class Failed(Exception):
@@ -23,14 +31,14 @@ class Failed(Exception):
 class Queue:
     """A connection that is a queue."""
 
-    def __init__(self, address, subsystem, controller=0xFFFF, queue=0, keep_alive_ms=0, host_id=1):
+    def __init__(self, address, subsystem, controller=0xFFFF, queue=0, keep_alive_ms=0, host_id=1, name=HOST):
         host, port = address.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), timeout=20)
         self.id = 0
         self.send(struct.pack("<BBBBIHBBI", 0, 0, 128, 0, 128, 0, 0, 0, 0) + bytes(112))
         kind, _, rest, _ = self.receive()
         assert kind == 1 and rest[:4] == bytes(4), (kind, rest)
-        names = [subsystem.encode(), HOST.encode()]
+        names = [subsystem.encode(), name.encode()]
         data = struct.pack("<16sH238x256s256s256x", bytes([host_id] * 16), controller, *names)
         twelve = struct.pack("<HHHBxI", 0, queue, 31, 0, keep_alive_ms)
         self.controller, _ = self.fabrics(1, twelve, data)
@@ -128,6 +136,40 @@ class Queue:
 
     def read(self, block, count):
         return self.ask(0x02, [block, 0, count // 512 - 1], room=count, namespace=1)[1]
+
+    def status(self, *arguments, **options):
+        """As `ask`, but gives the status."""
+        try:
+            self.ask(*arguments, **options)
+        except Failed as failed:
+            return failed.status
+        return SUCCESS
+
+    def write_status(self, block, data):
+        return self.status(0x01, [block, 0, len(data) // 512 - 1], data=data, namespace=1)
+
+    def send_write(self, block, data):
+        """A write whose answer is not waited for; its data fits into a capsule."""
+        tail = struct.pack("<6I", block, 0, len(data) // 512 - 1, 0, 0, 0)
+        return self.begin(lambda number, sgl: struct.pack("<BBHI16x", 1, 0x40, number, 1) + sgl + tail, data)
+
+    def reserve(self, opcode, action, key=0, other=0, kind=WRITE_EXCLUSIVE_REGISTRANTS_ONLY):
+        """The status of a command that changes reservations; `other` is NRKEY or PRKEY."""
+        ten = action | (0 if opcode == RESV_REGISTER else kind << 8)
+        return self.status(opcode, [ten], data=struct.pack("<QQ", key, other), namespace=1)
+
+    def registrants(self):
+        """The kind of the reservation, and of each registrant its key, whether it holds it, and its host identifier."""
+        data = self.ask(RESV_REPORT, [4096 // 4 - 1, 1], room=4096, namespace=1)[1]
+        count = int.from_bytes(data[5:7], "little")
+        entries = [data[64 * at : 64 * (at + 1)] for at in range(1, count + 1)]
+        assert data[9] == 1, "they outlast a loss of power"
+        listed = [(int.from_bytes(entry[8:16], "little"), entry[2] == 1, entry[16:32]) for entry in entries]
+        return data[4], listed
+
+    def notification(self):
+        """What the log says next of the registration: 1 preempted, 2 reservation released, 3 cleared; 0: nothing."""
+        return self.log(0x80, 64)[8]
 
     def access_state(self):
         """The ANA state of a controller's namespace: 1 optimized, 2 not optimized."""

@@ -41,6 +41,7 @@ mod reservations;
 #[doc(hidden)]
 pub mod sabotage;
 mod sharing;
+mod standing;
 mod tries;
 mod turns;
 mod verbs;
@@ -62,6 +63,7 @@ pub use protocol::{Event, Protocol, StreamProtocol, Tag};
 pub use request::Request;
 pub use reservations::{ReservationAnswer, ReservationRequest, Reservations};
 pub use sharing::{Sharing, Wish};
+pub use standing::{ReservationNews, Standing};
 pub use turns::{TurnLimits, Turns};
 pub use verbs::{Verb, Verbs};
 

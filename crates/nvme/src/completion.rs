@@ -53,6 +53,8 @@ statuses! {
     HOST_ID_FORMAT = 0x018, false;
     /// Keep Alive Timeout Invalid.
     KEEP_ALIVE_INVALID = 0x01a, false;
+    /// Command Aborted due to Preempt and Abort: another host has taken the volume.
+    ABORTED_BY_PREEMPTION = 0x01b, false;
     /// Namespace is Write Protected.
     WRITE_PROTECTED = 0x020, false;
     /// Command Interrupted: nothing is wrong with it, and it is to be sent again.

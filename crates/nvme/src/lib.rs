@@ -12,6 +12,7 @@
 //! - [`properties`]: how a host enables, resets and shuts down a controller;
 //! - [`keep_alive`]: when a host is taken for gone;
 //! - [`log`], [`discovery`]: log pages;
+//! - [`reservations`]: what reservations bar, and what hosts are told of them;
 //! - [`names`], [`controllers`]: whose queue a connection is;
 //! - [`session`]: a [`Connection`], which is a protocol of the front end.
 
@@ -26,6 +27,7 @@ pub mod log;
 pub mod names;
 pub mod pdu;
 pub mod properties;
+pub mod reservations;
 pub mod session;
 
 pub use command::Command;

@@ -18,6 +18,8 @@ pub const EFFECTS: u8 = 0x05;
 pub const ACCESS: u8 = 0x0c;
 /// LID: where subsystems are.
 pub const DISCOVERY: u8 = 0x70;
+/// LID: what others have done to the host's registration ([`crate::reservations::notices`]).
+pub const RESERVATIONS: u8 = 0x80;
 
 /// Bytes of an entry of the log of errors (Base section 5.16.1.2).
 const ERROR_SIZE: usize = 64;

@@ -1,6 +1,7 @@
 //! Volumes' names as those of subsystems (Base section 4.5), and what names a volume for ever.
 
 use azekura_frontend::Nexus;
+use azekura_model::RegistrantName;
 
 /// What the names of all subsystems with a volume begin with.
 pub const PREFIX: &str = "nqn.2026-01.io.azekura:";
@@ -30,6 +31,12 @@ pub struct Host {
 }
 
 impl Host {
+    /// As a registrant: the same whatever controllers of whatever nodes it uses (Base section 8.19).
+    #[must_use]
+    pub fn registrant(&self) -> RegistrantName {
+        RegistrantName::Nvme { host: u128::from_be_bytes(self.id) }
+    }
+
     /// What is the same for all controllers that this host has of a subsystem.
     #[must_use]
     pub fn family(&self, subsystem: &str) -> Nexus {

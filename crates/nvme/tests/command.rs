@@ -1,9 +1,11 @@
 //! Commands and completions: entries and what they say.
 #![allow(clippy::unwrap_used)]
 
+use azekura_model::{ReservationCommand, ReservationKind};
 use azekura_nvme::command::admin::Admin;
 use azekura_nvme::command::fabrics::{CONNECT_DATA_SIZE, ConnectData, Fabrics};
 use azekura_nvme::command::io::{Blocks, Flags, Io, Range};
+use azekura_nvme::command::reservation::{self, Acquire, Register, Release, Reservation};
 use azekura_nvme::command::{Entry, Fuse, Queue, Sgl};
 use azekura_nvme::{Command, Completion, Status};
 use bytes::Bytes;
@@ -71,6 +73,27 @@ fn sgl() -> impl Strategy<Value = Sgl> {
     })
 }
 
+fn reservations() -> impl Strategy<Value = Command> {
+    (any::<(u32, u32, bool)>(), 1..7_u8, proptest::option::of(any::<bool>()), 0..9_u8).prop_map(
+        |((namespace, dwords, flag), kind, persists, which)| {
+            let kind = ReservationKind::from_nvme(kind).unwrap();
+            let register = |action| Reservation::Register { action, ignores_key: flag, persists };
+            let command = match which {
+                0 => register(Register::Register),
+                1 => register(Register::Unregister),
+                2 => register(Register::Replace),
+                3 => Reservation::Acquire { action: Acquire::Acquire, kind },
+                4 => Reservation::Acquire { action: Acquire::Preempt, kind },
+                5 => Reservation::Acquire { action: Acquire::PreemptAndAbort, kind },
+                6 => Reservation::Release(Release::Release(kind)),
+                7 => Reservation::Release(Release::Clear),
+                _ => Reservation::Report { len: (u64::from(dwords) + 1) * 4, is_extended: flag },
+            };
+            Command::Io(Io::Reservation { namespace, command })
+        },
+    )
+}
+
 /// The queue that a command is for.
 fn queue_of(command: &Command) -> Queue {
     if matches!(command, Command::Io(_)) { Queue::Io } else { Queue::Admin }
@@ -78,7 +101,7 @@ fn queue_of(command: &Command) -> Queue {
 
 proptest! {
     #[test]
-    fn commands_come_as_they_were_put(command in prop_oneof![fabrics(), admin(), io()], id in any::<u16>(),
+    fn commands_come_as_they_were_put(command in prop_oneof![fabrics(), admin(), io(), reservations()], id in any::<u16>(),
         sgl in sgl()) {
         let entry = command.entry(id, &sgl);
         prop_assert_eq!(Command::of(&entry, queue_of(&command)), Ok(command));
@@ -100,6 +123,35 @@ proptest! {
             }
         }
         let _ = entry.fuse();
+    }
+
+    /// Of any bytes: what is taken names a kind that there is, and asks for what its keys say or for nothing.
+    #[test]
+    fn any_command_of_reservations_is_survived(bytes in proptest::collection::vec(any::<u8>(), 64), which in 0..4_usize,
+        ten in 0..0x800_u32, is_small in any::<bool>(), data in proptest::collection::vec(any::<u8>(), 0..24)) {
+        let mut bytes: [u8; 64] = bytes.try_into().unwrap();
+        bytes[0] = reservation::OPCODES[which];
+        if is_small {
+            bytes[40..44].copy_from_slice(&ten.to_le_bytes());
+        }
+        let Ok(Command::Io(Io::Reservation { command, .. })) = Command::of(&Entry(bytes), Queue::Io) else { return Ok(()) };
+        let (first, second) = (data.get(..8), data.get(8..16));
+        let number = |key: Option<&[u8]>| key.map(|key| u64::from_le_bytes(key.try_into().unwrap()));
+        match (command, command.with_keys(&data)) {
+            (Reservation::Report { len, .. }, asked) => {
+                prop_assert_eq!(asked, Ok(None));
+                prop_assert!(len.is_multiple_of(4) && (4..=1 << 34).contains(&len));
+            }
+            (_, Err(status)) => {
+                prop_assert_eq!(status, Status::SGL_LENGTH_INVALID);
+                prop_assert!(data.len() < command.key_bytes());
+            }
+            (Reservation::Acquire { kind, .. }, Ok(Some(ReservationCommand::Preempt { key, victim, kind: of, .. }))) => {
+                prop_assert_eq!((Some(key), Some(victim), kind), (number(first), number(second), of));
+                prop_assert_eq!(bytes[41], kind.nvme());
+            }
+            (_, asked) => prop_assert!(matches!(asked, Ok(Some(_)))),
+        }
     }
 
     #[test]
@@ -215,6 +267,55 @@ fn what_is_not_known_is_refused() {
     assert_eq!((changed(5, 1, 0x41).fuse(), changed(1, 1, 0x42).fuse()), (Ok(Fuse::First), Ok(Fuse::Second)));
     // An offset of a log page as an index.
     assert_eq!(Command::of(&changed(0x02, 58, 0x80), Queue::Admin), Err(Status::INVALID_FIELD));
+}
+
+/// As Linux's nvme_pr_register, nvme_pr_reserve, nvme_pr_preempt, nvme_pr_clear and nvme-cli's resv-report send them.
+#[test]
+fn bytes_of_commands_of_reservations() {
+    let bytes = |command| {
+        let entry =
+            Command::Io(Io::Reservation { namespace: 1, command }).entry(1, &Sgl::InCapsule { offset: 0, len: 16 });
+        let ten = u32::from_le_bytes(entry.0[40..44].try_into().unwrap());
+        (entry.0[0], entry.0[4], ten, entry.0[44])
+    };
+    let kind = ReservationKind::WriteExclusiveRegistrantsOnly;
+    let register = |action, ignores_key, persists| Reservation::Register { action, ignores_key, persists };
+    assert_eq!(bytes(register(Register::Register, false, Some(true))), (0x0d, 1, 0xc000_0000, 0));
+    assert_eq!(bytes(register(Register::Replace, true, Some(true))), (0x0d, 1, 0xc000_000a, 0));
+    assert_eq!(bytes(register(Register::Unregister, true, Some(false))), (0x0d, 1, 0x8000_0009, 0));
+    assert_eq!(bytes(Reservation::Acquire { action: Acquire::Acquire, kind }), (0x11, 1, 0x300, 0));
+    assert_eq!(bytes(Reservation::Acquire { action: Acquire::PreemptAndAbort, kind }), (0x11, 1, 0x302, 0));
+    assert_eq!(bytes(Reservation::Release(Release::Release(kind))), (0x15, 1, 0x300, 0));
+    assert_eq!(bytes(Reservation::Release(Release::Clear)), (0x15, 1, 1, 0));
+    assert_eq!(bytes(Reservation::Report { len: 4096, is_extended: true }), (0x0e, 1, 1023, 1));
+    let keys = reservation::keys(0x0807_0605_0403_0201, 0x0f0e);
+    assert_eq!(keys, [1, 2, 3, 4, 5, 6, 7, 8, 0x0e, 0x0f, 0, 0, 0, 0, 0, 0]);
+    let acquire = Reservation::Acquire { action: Acquire::Preempt, kind };
+    let preempt = ReservationCommand::Preempt { key: 0x0807_0605_0403_0201, victim: 0x0f0e, kind, abort: false };
+    assert_eq!(acquire.with_keys(&keys), Ok(Some(preempt)));
+    let unregister = register(Register::Unregister, true, None);
+    assert_eq!(unregister.with_keys(&keys), Ok(Some(ReservationCommand::Unregister { key: None })));
+}
+
+#[test]
+fn fields_of_commands_of_reservations_that_are_refused() {
+    // Reserved actions, kinds and states of PTPL; and IEKEY where nobody may ignore a key.
+    let refused = [
+        (reservation::REGISTER, 3),
+        (reservation::REGISTER, 1 << 30),
+        (reservation::ACQUIRE, 0x103),
+        (reservation::ACQUIRE, 0x000),
+        (reservation::ACQUIRE, 0x700),
+        (reservation::ACQUIRE, 0x108),
+        (reservation::RELEASE, 0x102),
+        (reservation::RELEASE, 0x000),
+        (reservation::RELEASE, 0x009),
+    ];
+    for (opcode, ten) in refused {
+        let mut entry = Entry::new(opcode, 1, &Sgl::InCapsule { offset: 0, len: 16 });
+        entry.0[40..44].copy_from_slice(&u32::to_le_bytes(ten));
+        assert_eq!(Command::of(&entry, Queue::Io), Err(Status::INVALID_FIELD), "{opcode:#x} {ten:#x}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! SCSI commands and their data (RFC 7143 sections 11.3, 11.4, 11.7 and 11.8), from the first PDU to the answer.
 
 use super::full::{Full, Violation};
+use super::rights::conflict;
 use super::room::Pending;
 use super::task::{After, Task};
 use crate::pdu::NO_TAG;
@@ -51,7 +52,7 @@ impl Full {
         let failure = match is_refused {
             true => Some(Failure::TaskSetFull),
             // An attention goes before a conflict: it may say why there is one.
-            false => self.news(&command, exports).or_else(|| self.reserving.conflict(command.lun, &command.cdb)),
+            false => self.news(&command, exports).or_else(|| conflict(&self.standing, command.lun, &command.cdb)),
         };
         if failure.is_some() {
             self.room.give_back(room);

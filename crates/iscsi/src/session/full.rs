@@ -3,7 +3,6 @@
 use super::answers::Answers;
 use super::functions::Functions;
 use super::listing::Text;
-use super::rights::Reserving;
 use super::room::Room;
 use super::task::Task;
 use crate::login::LoggedIn;
@@ -15,7 +14,7 @@ use crate::scsi::Disk;
 use crate::scsi::sense::Sense;
 use crate::{TASKS_MAX, UNMETERED_MAX};
 use azekura_base::{Outbox, Slab};
-use azekura_frontend::Exports;
+use azekura_frontend::{Exports, Standing};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -36,7 +35,7 @@ pub(crate) struct Full {
     pub(super) by_itt: BTreeMap<u32, u64>,
     pub(super) room: Room,
     pub(super) functions: Functions,
-    pub(super) reserving: Reserving,
+    pub(super) standing: Standing,
     pub(super) text: Text,
     portal: Option<SocketAddr>,
     /// The initiator has said goodbye, or is sent away: it is not listened to any more.
@@ -62,7 +61,7 @@ impl Full {
             by_itt: BTreeMap::new(),
             room: Room::default(),
             functions: Functions::default(),
-            reserving: Reserving::new(login.registrant),
+            standing: Standing::new(login.registrant),
             text: Text::default(),
             portal,
             is_leaving: false,

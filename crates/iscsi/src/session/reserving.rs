@@ -3,7 +3,7 @@
 use super::full::Full;
 use super::room::Pending;
 use crate::scsi::Plan;
-use crate::scsi::reservations::{answers, failure};
+use crate::scsi::reservations::{answers, attention, failure};
 use crate::scsi::sense::{Failure, Sense};
 use azekura_base::{Outbox, VolumeId};
 use azekura_frontend::{Exports, ReservationAnswer, Tag};
@@ -14,14 +14,13 @@ impl Full {
     pub fn look_at_reservations(&mut self, exports: &dyn Exports, outbox: &mut Outbox) {
         let Some(disk) = self.disk.as_mut().filter(|disk| !disk.is_read_only) else { return };
         let Some(now) = exports.reservations(VolumeId(disk.id)) else { return };
-        if self.reserving.knows(&now) {
+        if self.standing.knows(&now) {
             return;
         }
-        disk.reserves = self.reserving.has_name();
-        let news = self.reserving.renew(now);
-        news.attentions.into_iter().for_each(|sense| self.raise(sense));
+        disk.reserves = self.standing.has_name();
+        let news = self.standing.renew(now);
+        news.notices.into_iter().for_each(|notice| self.raise(attention(notice)));
         if news.aborts {
-            // PREEMPT AND ABORT leaves itself, which may have named its own sender.
             let goes = self.tasks.iter().filter(|(_, task)| !task.is_of_reservations());
             let goes: Vec<u64> = goes.map(|(id, _)| id).collect();
             goes.into_iter().for_each(|id| self.abort(id, outbox));

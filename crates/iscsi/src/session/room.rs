@@ -11,6 +11,7 @@
 
 use super::begin::begin;
 use super::full::{Full, Violation};
+use super::rights;
 use crate::pdu::Bhs;
 use crate::pdu::initiator::{DATA_OUT, LOGOUT, NOP_OUT, SCSI_COMMAND, ScsiCommand, TASK_MANAGEMENT, TEXT};
 use crate::pdu::reader::Taking;
@@ -200,7 +201,7 @@ impl Full {
     fn give_out(&mut self, id: u64, outbox: &mut Outbox) -> Option<Event> {
         let task = self.tasks.get_mut(id)?;
         let memory_bytes = task.room.take()?;
-        if let Some(conflict) = self.reserving.conflict(task.command.lun, &task.command.cdb) {
+        if let Some(conflict) = rights::conflict(&self.standing, task.command.lun, &task.command.cdb) {
             // Somebody has reserved the volume meanwhile: no more of it is sent.
             task.failure = Some(conflict);
             task.requests.clear();
@@ -209,7 +210,7 @@ impl Full {
         {
             begin(task, disk);
         }
-        if let Some(request) = task.asks.take().and_then(|asks| self.reserving.request(asks)) {
+        if let Some(request) = task.asks.take().and_then(|asks| rights::request(&self.standing, asks)) {
             task.outstanding += 1;
             let tag = Tag(self.room.requests.insert(Pending::Task(id)));
             return Some(Event::Reserves { tag, memory_bytes, request: Box::new(request) });

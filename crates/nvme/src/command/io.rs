@@ -1,5 +1,6 @@
 //! Commands of I/O queues (NVM section 3.2, Base section 7.1).
 
+use super::reservation::Reservation;
 use super::{Entry, Sgl};
 use crate::completion::Status;
 use crate::fields::{put_at, u32_at, u64_at};
@@ -56,6 +57,13 @@ pub enum Io {
         /// AD: the host does not need what is in them.
         deallocates: bool,
     },
+    /// A command of reservations (Base sections 7.2 to 7.5).
+    Reservation {
+        /// NSID.
+        namespace: u32,
+        /// The command.
+        command: Reservation,
+    },
 }
 
 impl Io {
@@ -81,7 +89,10 @@ impl Io {
                 deallocates: entry.dword(11) & 4 != 0,
             },
             0x0c => Io::Verify(blocks, flags),
-            _ => return Err(Status::INVALID_OPCODE),
+            _ => {
+                let command = Reservation::of(entry)?.ok_or(Status::INVALID_OPCODE)?;
+                Io::Reservation { namespace, command }
+            }
         })
     }
 
@@ -114,6 +125,7 @@ impl Io {
                 entry.put_dword(11, u32::from(deallocates) << 2);
                 entry
             }
+            Io::Reservation { namespace, command } => command.entry(namespace, id, sgl),
         }
     }
 }

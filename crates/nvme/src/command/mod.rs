@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod fabrics;
 pub mod io;
+pub mod reservation;
 pub mod sgl;
 
 pub use sgl::Sgl;

@@ -1,23 +1,26 @@
 //! An admin queue, and so a controller: what it says of itself, how it is enabled and reset, and its events.
 
+mod reserving;
+
 use super::features::{Features, Got};
 use super::link::Link;
 use super::plan::Disk;
 use crate::command::admin::Admin as Command;
 use crate::command::fabrics::Fabrics;
-use crate::command::{self, Entry, Queue, Sgl};
+use crate::command::{self, Entry, Queue, Sgl, reservation};
 use crate::completion::Status;
 use crate::controllers::Registered;
 use crate::keep_alive::{KeepAlive, STEPS};
 use crate::pdu::Pdu;
 use crate::pdu::reader::Received;
 use crate::properties::{Change, Properties, TIMEOUT_STEPS};
+use crate::reservations::notices::Notifications;
 use crate::{
     ADMIN_CAPSULE_DATA_MAX, ADMIN_ENTRIES, EVENTS_MAX, LOG_MAX, QUEUE_ENTRIES, TRANSFER_POWER, ZEROES_POWER, discovery,
-    identify, log,
+    identify, log, reservations,
 };
 use azekura_base::Outbox;
-use azekura_frontend::{Event, Exports, PathState};
+use azekura_frontend::{Event, Exports, PathState, Standing};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
@@ -51,6 +54,8 @@ pub(super) struct Admin {
     /// The namespace has changed: since the host has read the log of that, and it has not heard of it yet.
     has_changed: bool,
     is_unheard: bool,
+    standing: Standing,
+    notifications: Notifications,
     /// What the front end is to be told.
     told: VecDeque<Event>,
     /// Counts resets and shutdowns.
@@ -68,6 +73,7 @@ impl Admin {
     ) -> Admin {
         let is_discovery = disk.is_none();
         let kind = if is_discovery { identify::ControllerType::Discovery } else { identify::ControllerType::Io };
+        let standing = Standing::new(Some(registered.shared.host.registrant()));
         Admin {
             registered,
             disk,
@@ -79,6 +85,8 @@ impl Admin {
             requests: VecDeque::new(),
             has_changed: false,
             is_unheard: false,
+            standing,
+            notifications: Notifications::default(),
             told: VecDeque::from([Event::Patience(keep_alive.timeout())]),
             ends: 0,
         }
@@ -100,13 +108,19 @@ impl Admin {
         {
             let blocks = export.size / crate::BLOCK;
             if std::mem::replace(&mut disk.blocks, blocks) != blocks {
-                // One event until the host has read the log (Base section 5.2).
-                self.is_unheard = !self.has_changed || self.is_unheard;
-                self.has_changed = true;
+                self.namespace_has_changed();
             }
         }
+        self.look_at_reservations(exports);
         self.send_event(outbox);
         self.told.pop_front()
+    }
+
+    /// What the host has read of the namespace is not so any more.
+    fn namespace_has_changed(&mut self) {
+        // One event until the host has read the log (Base section 5.2).
+        self.is_unheard = !self.has_changed || self.is_unheard;
+        self.has_changed = true;
     }
 
     fn send_event(&mut self, outbox: &mut Outbox) {
@@ -119,6 +133,7 @@ impl Admin {
             self.is_unheard = false;
             self.link.complete(outbox, id, Status::SUCCESS, NOTICE | u64::from(log::CHANGED_NAMESPACES) << 16);
         }
+        self.send_reservation_event(outbox);
     }
 
     /// Nothing that was asked for on I/O queues is under way any more.
@@ -132,6 +147,7 @@ impl Admin {
         self.registered.shared.forget_queues();
         self.features.reset();
         (self.has_changed, self.is_unheard) = (false, false);
+        self.notifications.reset();
         self.properties.quiet();
     }
 
@@ -179,14 +195,20 @@ impl Admin {
                 let len = usize::try_from(len).ok().filter(|len| *len <= LOG_MAX).ok_or(Status::INVALID_FIELD)?;
                 let data = self.log((page, specific), offset, len, exports)?;
                 self.answer(entry, data, outbox)?;
-                if page == log::CHANGED_NAMESPACES && !retains_event {
-                    self.has_changed = false;
+                match page {
+                    log::CHANGED_NAMESPACES if !retains_event => self.has_changed = false,
+                    log::RESERVATIONS if !retains_event && offset == 0 => self.notifications.was_read(),
+                    _ => {}
                 }
                 Ok(())
             }
-            Command::SetFeatures { feature, saves, value, .. } => {
+            Command::SetFeatures { feature, saves, value, namespace } => {
                 if saves {
                     return Err(Status::NOT_SAVEABLE);
+                }
+                if self.has_reservation_feature(feature) {
+                    self.set_reservation_feature(feature, namespace, value)?;
+                    return self.done(id, 0, outbox);
                 }
                 let data = entry.sgl()?.in_capsule(&received.data)?.unwrap_or_default();
                 let before = self.features.keep_alive;
@@ -195,6 +217,10 @@ impl Admin {
                     self.told.push_back(Event::Patience(self.features.keep_alive.timeout()));
                 }
                 self.done(id, u64::from(result), outbox)
+            }
+            Command::GetFeatures { feature, select, namespace, .. } if self.has_reservation_feature(feature) => {
+                let value = self.reservation_feature(feature, select, namespace)?;
+                self.done(id, u64::from(value), outbox)
             }
             Command::GetFeatures { feature, select, value, .. } => {
                 match self.features.get(feature, select, value, &self.registered.shared)? {
@@ -313,6 +339,10 @@ impl Admin {
         const COMMANDS: u16 = 1 << 2 | 1 << 3 | 1 << 4 | 1 << 7;
         /// CTRATT: host identifiers of 128 bits.
         const LONG_HOST_ID: u32 = 1;
+        /// ONCS: commands of reservations.
+        const RESERVATIONS: u16 = 1 << 5;
+        let reserves = self.disk.as_ref().is_some_and(|disk| disk.reserves);
+        let commands = COMMANDS | if reserves { RESERVATIONS } else { 0 };
         let (is_io, shared) = (self.disk.is_some(), &self.registered.shared);
         let serial = self.disk.as_ref().map_or_else(|| "discovery".to_owned(), |disk| disk.identity.serial());
         identify::Controller {
@@ -335,7 +365,7 @@ impl Admin {
             access_groups: if is_io { ACCESS_GROUP } else { 0 },
             commands_max: if is_io { QUEUE_ENTRIES } else { ADMIN_ENTRIES },
             namespaces: u32::from(is_io),
-            optional_commands: if is_io { COMMANDS } else { 0 },
+            optional_commands: if is_io { commands } else { 0 },
             fused: 0,
             // No write cache; and Flush may be of all namespaces (bits 2:1).
             write_cache: if is_io { 6 } else { 0 },
@@ -367,16 +397,19 @@ impl Admin {
         if !offset.is_multiple_of(4) {
             return Err(Status::INVALID_FIELD);
         }
+        let reserves = self.disk.as_ref().is_some_and(|disk| disk.reserves);
+        let only = |of: &[u8]| if reserves { of.to_vec() } else { Vec::new() };
         let whole = match (page, self.disk.is_some()) {
             (log::ACCESS, true) => log::access(ACCESS_GROUP, 1, self.access_state(), specific & GROUPS_ONLY != 0),
             (log::DISCOVERY, false) => return Ok(discovery::page(exports, self.portal, offset, len)),
-            (log::SUPPORTED, true) => log::supported(&PAGES),
+            (log::SUPPORTED, true) => log::supported(&[&PAGES[..], &only(&[log::RESERVATIONS])].concat()),
             (log::SUPPORTED, false) => log::supported(&[log::SUPPORTED, log::ERRORS, log::DISCOVERY]),
             (log::ERRORS, _) => log::errors(),
             (log::SMART, true) => log::smart(),
             (log::FIRMWARE, true) => log::firmware(FIRMWARE),
             (log::CHANGED_NAMESPACES, true) => log::changed_namespaces(self.has_changed),
-            (log::EFFECTS, true) => log::effects(&ADMIN, &IO, &WRITES),
+            (log::EFFECTS, true) => log::effects(&ADMIN, &[&IO[..], &only(&reservation::OPCODES)].concat(), &WRITES),
+            (log::RESERVATIONS, _) if reserves => self.notifications.page(1),
             _ => return Err(Status::INVALID_LOG_PAGE),
         };
         let offset = usize::try_from(offset).ok().filter(|offset| *offset <= whole.len());
@@ -404,7 +437,7 @@ fn namespace_of(disk: &Disk) -> identify::Namespace {
         block_power: 9,
         features: THIN_WITH_SIZES,
         is_shared: true,
-        reservations: 0,
+        reservations: if disk.reserves { reservations::CAPABILITIES } else { 0 },
         deallocated: ZEROS,
         compare_and_write: 0,
         preferred_blocks: 8,

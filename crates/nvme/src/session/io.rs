@@ -9,6 +9,8 @@
 //! still. But not while data that was asked for is in it, since its memory may be what others wait for: then some more
 //! is kept, and after that the command is answered with Command Interrupted, and sent again by its host.
 
+mod reserving;
+
 use super::link::Link;
 use super::plan::{Disk, Plan, plan};
 use super::task::Task;
@@ -18,9 +20,10 @@ use crate::controllers::Shared;
 use crate::pdu::reader::{Received, Taking};
 use crate::pdu::transfers::Transfers;
 use crate::pdu::{DataHeader, Fatal, Pdu};
+use crate::reservations::allowed;
 use crate::{PARKED_BYTES_MAX, RECEIVING_BYTES_MAX, RECEIVING_TASKS_MAX, TRANSFERS_MAX};
 use azekura_base::{IoStatus, Outbox, Slab};
-use azekura_frontend::{Event, Exports, Request, Tag};
+use azekura_frontend::{Event, Exports, Request, Standing, Tag};
 use azekura_gateway::Outcome;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -37,6 +40,7 @@ enum Pending {
 #[derive(Debug)]
 pub(super) struct Io {
     shared: Arc<Shared>,
+    standing: Standing,
     disk: Disk,
     link: Link,
     entries: usize,
@@ -60,6 +64,7 @@ pub(super) struct Io {
 impl Io {
     pub fn new(shared: Arc<Shared>, disk: Disk, link: Link, entries: u16) -> Io {
         Io {
+            standing: Standing::new(Some(shared.host.registrant())),
             shared,
             disk,
             link,
@@ -145,11 +150,12 @@ impl Io {
         if planned == Err(Status::LBA_OUT_OF_RANGE) && self.has_grown(exports) {
             planned = plan(&self.disk, entry);
         }
-        let planned = planned?;
+        let (planned, kind) = (planned?, allowed::kind_of(entry.opcode()));
+        self.check_rights(kind)?;
         if planned == Plan::Done {
             return Ok(None);
         }
-        let mut task = Task::new(planned);
+        let mut task = Task::new(planned, kind);
         if task.data.wanted > 0
             && let Some(data) = entry.sgl()?.in_capsule(&received.data)?
         {
@@ -208,7 +214,8 @@ impl Io {
         if std::mem::take(&mut task.is_parked) {
             self.parked -= task.data.wanted;
         }
-        if task.data.is_complete() {
+        // Of one that has failed meanwhile, no data is wanted.
+        if task.data.is_complete() || task.failure.is_some() {
             return self.ready.push_back(id);
         }
         let len = task.data.wanted;
@@ -255,6 +262,10 @@ impl Io {
     fn give_out(&mut self, id: u16, outbox: &mut Outbox) -> Option<Event> {
         let task = self.tasks.get_mut(&id)?;
         task.is_queued = false;
+        if let Some(event) = self.ask(id) {
+            return Some(event);
+        }
+        let task = self.tasks.get_mut(&id)?;
         let Some(request) = task.next_request(&self.disk) else {
             self.surplus.extend(task.room.take());
             if task.outstanding == 0 {
@@ -282,7 +293,7 @@ impl Io {
             (Outcome::Failed(status), plan) => {
                 task.fail(failure(status, matches!(plan, Plan::Read(_) | Plan::Scan(_))));
             }
-            (Outcome::Read(pieces), Plan::Read(range)) => {
+            (Outcome::Read(pieces), Plan::Read(range)) if task.failure.is_none() => {
                 self.tasks.remove(&id);
                 return self.link.complete_read(outbox, id, pieces, range.len as usize);
             }

@@ -23,7 +23,7 @@ use crate::pdu::{Digests, Fatal, InitializeRequest, Offer, Pdu, Terminate, Terms
 use crate::{CONNECT_OUTBOX_MAX, OUTBOX_MAX};
 use admin::Admin;
 use azekura_base::{Inbox, Outbox};
-use azekura_frontend::{Event, Exports, Protocol, StreamProtocol, Tag};
+use azekura_frontend::{Event, Export, Exports, Protocol, ReservationAnswer, StreamProtocol, Tag};
 use azekura_gateway::Outcome;
 use bytes::Bytes;
 use connect::{Connect, Queue, Step};
@@ -208,7 +208,12 @@ impl Connection {
                 let name = name.map(|export| export.name.clone());
                 self.phase = match queue {
                     Queue::Admin(registered, export, keep_alive) => {
-                        let disk = export.map(|export| Disk::of(&export, self.controllers.cluster()));
+                        let of = |export: Export| Disk {
+                            // As it is from the beginning, it is not news.
+                            reserves: !export.is_read_only() && exports.reservations(export.id).is_some(),
+                            ..Disk::of(&export, self.controllers.cluster())
+                        };
+                        let disk = export.map(of);
                         Phase::Admin(Box::new(Admin::new(registered, disk, link, entries, keep_alive, self.portal)))
                     }
                     Queue::Io(shared, export) => {
@@ -234,6 +239,9 @@ impl Protocol for Connection {
                 && let Some(event) = admin.next_event(exports, &mut self.outbox)
             {
                 return Some(event);
+            }
+            if let Phase::Io(io) = &mut self.phase {
+                io.look_at_reservations(exports);
             }
             if self.is_stalled() {
                 return None;
@@ -273,6 +281,16 @@ impl Protocol for Connection {
         if let Phase::Io(io) = &mut self.phase {
             io.reply(tag, outcome, &mut self.outbox);
         }
+    }
+
+    fn reserved(&mut self, tag: Tag, answer: ReservationAnswer) {
+        if let Phase::Io(io) = &mut self.phase {
+            io.reserved(tag, answer, &mut self.outbox);
+        }
+    }
+
+    fn heeds_reservations(&self) -> bool {
+        true
     }
 
     fn wants_room(&self) -> Option<usize> {

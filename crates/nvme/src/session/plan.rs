@@ -1,11 +1,15 @@
 //! What a command of an I/O queue asks of its volume: a function of the command's bytes.
 
 use crate::command::io::{Blocks, Io};
+use crate::command::reservation::Reservation;
 use crate::command::{Command, Entry, Fuse, Queue, Sgl};
 use crate::completion::Status;
 use crate::names::Identity;
 use crate::{BLOCK, TRANSFER_MAX};
 use azekura_frontend::{Export, PathState};
+
+/// The most data that a command of reservations brings, most of which means nothing.
+const KEY_BYTES_MAX: usize = 4096;
 
 /// A volume as a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +24,8 @@ pub struct Disk {
     pub is_read_only: bool,
     /// How good a path to it this is.
     pub path: PathState,
+    /// Hosts can reserve it.
+    pub reserves: bool,
 }
 
 /// Bytes of a volume.
@@ -38,6 +44,8 @@ pub enum Use {
     Write(u64),
     /// So many ranges whose blocks are not needed any more.
     Deallocate(u16),
+    /// The keys of a command that changes reservations.
+    Reserve(Reservation),
 }
 
 /// What a command comes to.
@@ -53,6 +61,8 @@ pub enum Plan {
     Zero(Range),
     /// Take so many bytes from the host, for this.
     Take(usize, Use),
+    /// Send so many bytes of what is reserved.
+    Report(u32),
 }
 
 impl Disk {
@@ -65,6 +75,7 @@ impl Disk {
             blocks: export.size / BLOCK,
             is_read_only: export.is_read_only(),
             path: export.path,
+            reserves: false,
         }
     }
 
@@ -141,7 +152,31 @@ pub fn plan(disk: &Disk, entry: &Entry) -> Result<Plan, Status> {
         }
         // Identify says that there is none.
         Io::Compare(..) => return Err(Status::INVALID_OPCODE),
+        Io::Reservation { .. } if !disk.reserves => return Err(Status::INVALID_OPCODE),
+        Io::Reservation { namespace, command } => {
+            disk.own(namespace)?;
+            reservation(command, &entry.sgl()?)?
+        }
     })
+}
+
+/// What a command of reservations comes to (Base sections 7.2 to 7.5).
+fn reservation(command: Reservation, sgl: &Sgl) -> Result<Plan, Status> {
+    let Reservation::Report { len, is_extended } = command else {
+        // Linux sends two keys, also where one is wanted.
+        let fits = (command.key_bytes()..=KEY_BYTES_MAX).contains(&(sgl.len() as usize));
+        return if fits {
+            Ok(Plan::Take(sgl.len() as usize, Use::Reserve(command)))
+        } else {
+            Err(Status::SGL_LENGTH_INVALID)
+        };
+    };
+    // Hosts of fabrics have identifiers of 128 bits.
+    if !is_extended {
+        return Err(Status::HOST_ID_FORMAT);
+    }
+    is_of(sgl, len)?;
+    if matches!(sgl, Sgl::InCapsule { .. }) { Err(Status::SGL_TYPE_INVALID) } else { Ok(Plan::Report(len as u32)) }
 }
 
 /// Whether a descriptor is of as many bytes as its command has, and of not more than a command may.

@@ -5,6 +5,7 @@ use crate::command::io;
 use crate::completion::Status;
 use azekura_base::PageBuf;
 use azekura_frontend::Request;
+use azekura_model::CommandKind;
 use bytes::Bytes;
 use std::collections::VecDeque;
 
@@ -44,7 +45,7 @@ impl DataIn {
         self.have >= self.wanted
     }
 
-    fn finish(&mut self) -> Bytes {
+    pub fn finish(&mut self) -> Bytes {
         self.whole.take().or_else(|| self.buf.take().map(PageBuf::freeze)).unwrap_or_default()
     }
 }
@@ -53,6 +54,8 @@ impl DataIn {
 #[derive(Debug)]
 pub(super) struct Task {
     pub plan: Plan,
+    /// What it does, as far as reservations care.
+    pub kind: CommandKind,
     pub data: DataIn,
     /// Its data came before there was memory for it.
     pub is_parked: bool,
@@ -70,10 +73,11 @@ pub(super) struct Task {
 }
 
 impl Task {
-    pub fn new(plan: Plan) -> Task {
+    pub fn new(plan: Plan, kind: CommandKind) -> Task {
         let wanted = if let Plan::Take(len, _) = plan { len } else { 0 };
         Task {
             plan,
+            kind,
             data: DataIn { wanted, ..DataIn::default() },
             is_parked: false,
             room: None,
@@ -91,6 +95,7 @@ impl Task {
         let data = match self.plan {
             Plan::Read(range) => range.len as usize,
             Plan::Scan(_) => SCAN_BYTES as usize,
+            Plan::Report(len) => len as usize,
             Plan::Take(len, _) if !self.is_started => len,
             _ => 0,
         };
@@ -113,7 +118,8 @@ impl Task {
             return Ok(());
         }
         match self.plan {
-            Plan::Done => {}
+            // What is asked of reservations is no request.
+            Plan::Done | Plan::Report(_) | Plan::Take(_, Use::Reserve(_)) => {}
             Plan::Read(range) => self.write = Some(Request::Read { offset: range.offset, len: range.len }),
             Plan::Scan(range) | Plan::Zero(range) => self.ranges.push_back(range),
             Plan::Take(_, Use::Write(offset)) => {
@@ -133,6 +139,9 @@ impl Task {
     pub fn next_request(&mut self, disk: &Disk) -> Option<Request> {
         if let Err(status) = self.start(disk) {
             self.fail(status);
+        }
+        if self.failure.is_some() {
+            return None;
         }
         if let Some(request) = self.write.take() {
             return Some(request);

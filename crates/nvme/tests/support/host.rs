@@ -4,7 +4,7 @@ use super::bytes_of;
 use azekura_base::{HostName, Inbox, NodeId, Outbox, VolumeId};
 use azekura_frontend::{
     Admittance, Event, Export, Exports, Listing, MakeListing, Named, Opening, PathState, Portals, Protocol, Request,
-    StreamProtocol, Tag,
+    ReservationRequest, Reservations, StreamProtocol, Tag,
 };
 use azekura_gateway::{Outcome, Piece};
 use azekura_nvme::command::admin::Admin;
@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 pub const VOLUME_BYTES: usize = 4 << 20;
 pub const SUBSYSTEM: &str = "nqn.2026-01.io.azekura:vol1";
+pub const HOST_ID: [u8; 16] = [9; 16];
 pub const HOST: &str = "nqn.2000-01.example:me";
 /// What Linux sets to enable a controller.
 pub const ENABLE: u64 = 0x0046_0001;
@@ -40,6 +41,8 @@ pub struct One {
     pub portals: Portals,
     /// What is said of whoever comes.
     pub admittance: RefCell<Admittance>,
+    /// Its reservations, if it can be reserved.
+    pub reservations: RefCell<Option<Arc<Reservations>>>,
 }
 
 impl Exports for One {
@@ -69,6 +72,10 @@ impl Exports for One {
         &self.portals
     }
 
+    fn reservations(&self, export: VolumeId) -> Option<Arc<Reservations>> {
+        self.reservations.borrow().clone().filter(|_| export == VolumeId(7))
+    }
+
     fn listing(&self, _: &'static str, make: &MakeListing<'_>) -> Listing {
         let names: Vec<String> = (1..=100).map(|number| format!("vol{number}")).collect();
         make(&mut names.iter().map(|name| (name.as_str(), "")))
@@ -85,6 +92,7 @@ impl One {
             path: Cell::new(PathState::Optimized),
             portals: Portals::of(NodeId(1)),
             admittance: RefCell::new(Admittance::Granted(None)),
+            reservations: RefCell::new(None),
         }
     }
 }
@@ -97,6 +105,10 @@ pub struct Host {
     /// Requests wait in `held` until they are let go.
     pub hold: bool,
     pub held: VecDeque<(Tag, Request)>,
+    /// What was asked of reservations.
+    pub asked: VecDeque<(Tag, ReservationRequest)>,
+    /// HOSTID.
+    pub host_id: [u8; 16],
     /// As whom it was let in.
     pub named: Option<Named>,
     /// Events but requests.
@@ -123,6 +135,8 @@ impl Host {
             volume: vec![0; VOLUME_BYTES],
             hold: false,
             held: VecDeque::new(),
+            asked: VecDeque::new(),
+            host_id: HOST_ID,
             named: None,
             events: Vec::new(),
             has_room: true,
@@ -180,7 +194,7 @@ impl Host {
     }
 
     pub fn connect_data(controller: u16, subsystem: &str) -> ConnectData {
-        ConnectData { host_id: [9; 16], controller, subsystem: subsystem.to_owned(), host: HOST.to_owned() }
+        ConnectData { host_id: HOST_ID, controller, subsystem: subsystem.to_owned(), host: HOST.to_owned() }
     }
 
     pub fn connect(
@@ -191,7 +205,7 @@ impl Host {
         attributes: u8,
         subsystem: &str,
     ) -> (Completion, Vec<u8>) {
-        let data = Host::connect_data(controller, subsystem).bytes();
+        let data = ConnectData { host_id: self.host_id, ..Host::connect_data(controller, subsystem) }.bytes();
         self.ask(&Host::connect_entry(queue, size, attributes), data, 0)
     }
 
@@ -289,6 +303,11 @@ impl Host {
                     } else {
                         self.perform(tag, request);
                     }
+                }
+                Some(Event::Reserves { tag, memory_bytes, request }) => {
+                    let room = self.rooms.iter().position(|room| *room == memory_bytes);
+                    self.rooms.remove(room.expect("memory is asked for first"));
+                    self.asked.push_back((tag, *request));
                 }
                 Some(event @ (Event::Wanted { .. } | Event::Missing { .. })) => {
                     self.events.push(event);

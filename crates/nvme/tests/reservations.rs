@@ -1,0 +1,490 @@
+//! Reservations between hosts of one volume: their commands, whom they bar, and what is told.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use azekura_base::VolumeId;
+use azekura_frontend::{Protocol, ReservationAnswer, ReservationRequest, Reservations};
+use azekura_model::{
+    RESERVATION_CHANGES_KEPT, RegistrantName, ReservationCommand, ReservationKind, ReservationsRecord,
+};
+use azekura_nvme::command::admin::Admin;
+use azekura_nvme::command::io::{Flags, Io, Range};
+use azekura_nvme::command::reservation::{Acquire, Register, Release, Reservation, keys};
+use azekura_nvme::pdu::reader::Received;
+use azekura_nvme::pdu::{Digests, Pdu};
+use azekura_nvme::{Command, Controllers, Status, identify, log as page};
+use std::sync::Arc;
+use support::host::*;
+
+const KIND: ReservationKind = ReservationKind::WriteExclusiveRegistrantsOnly;
+const OK: Status = Status::SUCCESS;
+const CONFLICT: Status = Status::RESERVATION_CONFLICT;
+const MASK: u8 = 0x82;
+const PERSISTENCE: u8 = 0x83;
+
+fn own(command: Reservation) -> Command {
+    Command::Io(Io::Reservation { namespace: 1, command })
+}
+
+fn register(action: Register, ignores_key: bool) -> Command {
+    own(Reservation::Register { action, ignores_key, persists: None })
+}
+
+fn acquire(action: Acquire, kind: ReservationKind) -> Command {
+    own(Reservation::Acquire { action, kind })
+}
+
+fn report(len: u64) -> Command {
+    own(Reservation::Report { len, is_extended: true })
+}
+
+/// The record of a volume, and hosts with a queue each.
+struct Hosts {
+    admins: Vec<Host>,
+    queues: Vec<Host>,
+    record: ReservationsRecord,
+    commands: u64,
+}
+
+impl Hosts {
+    /// Those with these identifiers, each at a node of its own.
+    fn with(ids: &[[u8; 16]]) -> Hosts {
+        let record = ReservationsRecord::none(VolumeId(7));
+        let mut hosts = Hosts { admins: Vec::new(), queues: Vec::new(), record, commands: 0 };
+        for id in ids {
+            let controllers = Arc::new(Controllers::new(1));
+            let begin = |queue: u16, controller: u16| {
+                let mut host = Host::new(&controllers, Digests::default());
+                host.host_id = *id;
+                host.one.reservations.replace(Some(Arc::new(Reservations::of(hosts.record.clone()))));
+                let done = host.connect(queue, 127, controller, 0, SUBSYSTEM).0;
+                assert_eq!(done.status, OK);
+                (host, done.result as u16)
+            };
+            let (mut admin, controller) = begin(0, 0xffff);
+            admin.enable();
+            let (queue, _) = begin(1, controller);
+            hosts.admins.push(admin);
+            hosts.queues.push(queue);
+        }
+        hosts
+    }
+
+    fn two() -> Hosts {
+        Hosts::with(&[[1; 16], [2; 16]])
+    }
+
+    /// All are told of the record as it is now.
+    fn tell(&mut self) {
+        let now = Arc::new(Reservations::of(self.record.clone()));
+        for host in self.admins.iter_mut().chain(&mut self.queues) {
+            host.one.reservations.replace(Some(Arc::clone(&now)));
+            host.run();
+        }
+    }
+
+    /// Carries out what a host has asked, and answers when all know the record.
+    fn carry_out(&mut self, who: usize) {
+        while let Some((tag, request)) = self.queues[who].asked.pop_front() {
+            let answer = match request {
+                ReservationRequest::Read => ReservationAnswer::Record(Box::new(self.record.clone())),
+                ReservationRequest::Change { from, command } => {
+                    self.commands += 1;
+                    let (outcome, next) = self.record.carry_out(&from, &command, self.commands);
+                    self.record = next.unwrap_or_else(|| self.record.clone());
+                    ReservationAnswer::Status(outcome.status)
+                }
+            };
+            self.tell();
+            self.queues[who].conn.reserved(tag, answer);
+            self.queues[who].run();
+        }
+    }
+
+    /// A command with its keys.
+    fn send(&mut self, who: usize, command: &Command, first: u64, second: u64) -> Status {
+        let id = self.queues[who].command(command, &keys(first, second), 0);
+        self.carry_out(who);
+        self.queues[who].completed(id).0.status
+    }
+
+    fn report(&mut self, who: usize, len: u64) -> (Status, Vec<u8>) {
+        let id = self.queues[who].command(&report(len), &[], len as u32);
+        self.carry_out(who);
+        let (done, data) = self.queues[who].completed(id);
+        (done.status, data)
+    }
+
+    fn write(&mut self, who: usize) -> Status {
+        self.queues[who].ask(&write(0, 512), vec![1; 512], 0).0.status
+    }
+
+    fn read(&mut self, who: usize) -> Status {
+        self.queues[who].ask(&read(0, 512), Vec::new(), 512).0.status
+    }
+
+    /// What the log says next: type, pages beside it, and count.
+    fn notification(&mut self, who: usize) -> (u8, u8, u8) {
+        let bytes = self.admins[who].ask(&log(page::RESERVATIONS, 64, 0), Vec::new(), 64).1;
+        (bytes[8], bytes[9], bytes[0])
+    }
+
+    /// Both are registered, with 0xa and 0xb, and the first one holds it.
+    fn reserved(kind: ReservationKind) -> Hosts {
+        let mut hosts = Hosts::two();
+        assert_eq!(hosts.send(0, &register(Register::Register, false), 0, 0xa), OK);
+        assert_eq!(hosts.send(1, &register(Register::Register, false), 0, 0xb), OK);
+        assert_eq!(hosts.send(0, &acquire(Acquire::Acquire, kind), 0xa, 0), OK);
+        hosts
+    }
+}
+
+fn number(bytes: &[u8], at: usize, len: usize) -> u64 {
+    bytes[at..at + len].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+#[test]
+fn who_is_not_registered_does_not_write() {
+    let mut hosts = Hosts::two();
+    assert_eq!([hosts.write(0), hosts.write(1)], [OK; 2]);
+    assert_eq!(hosts.send(0, &acquire(Acquire::Acquire, KIND), 0xa, 0), CONFLICT, "without a registration");
+    assert_eq!(hosts.send(0, &register(Register::Register, false), 0, 0xa), OK);
+    assert_eq!(hosts.send(0, &register(Register::Register, false), 0, 0xa), OK, "again with the same key");
+    assert_eq!(hosts.send(0, &register(Register::Register, false), 0, 0xc), CONFLICT, "with another one");
+    assert_eq!(hosts.send(0, &acquire(Acquire::Acquire, KIND), 0xa, 0), OK);
+    assert_eq!([hosts.write(0), hosts.write(1)], [OK, CONFLICT]);
+    assert_eq!(hosts.read(1), OK);
+    assert_eq!(hosts.send(1, &register(Register::Register, false), 0, 0xb), OK);
+    assert_eq!(hosts.write(1), OK);
+    let release = |kind| own(Reservation::Release(Release::Release(kind)));
+    assert_eq!(hosts.send(1, &release(KIND), 0xb, 0), OK, "who does not hold it releases nothing");
+    assert_eq!(hosts.send(0, &release(ReservationKind::WriteExclusive), 0xa, 0), Status::INVALID_FIELD);
+    assert_eq!(hosts.send(0, &release(KIND), 0xd, 0), CONFLICT);
+    assert_eq!(hosts.send(0, &release(KIND), 0xa, 0), OK);
+    assert_eq!(hosts.send(0, &own(Reservation::Release(Release::Clear)), 0xa, 0), OK);
+    assert!(hosts.record.registrants.is_empty() && hosts.record.reservation.is_none());
+}
+
+#[test]
+fn all_commands_are_barred_as_the_table_says() {
+    let mut hosts = Hosts::two();
+    assert_eq!(hosts.send(0, &register(Register::Register, false), 0, 0xa), OK);
+    let ranges = Range { first: 0, count: 1 }.bytes().to_vec();
+    let dsm = |deallocates| Command::Io(Io::DatasetManagement { namespace: 1, ranges: 1, deallocates });
+    let all = [
+        (Command::Io(Io::Flush { namespace: u32::MAX }), vec![], 0, false),
+        (write(0, 512), vec![1; 512], 0, false),
+        (Command::Io(Io::WriteZeroes(blocks(0, 512), Flags::default())), vec![], 0, false),
+        (dsm(true), ranges.clone(), 0, false),
+        (dsm(false), ranges, 0, false),
+        (read(0, 512), vec![], 512, true),
+        (Command::Io(Io::Verify(blocks(0, 512), Flags::default())), vec![], 0, true),
+    ];
+    for (kind, may_read) in [(ReservationKind::WriteExclusive, true), (ReservationKind::ExclusiveAccess, false)] {
+        assert_eq!(hosts.send(0, &acquire(Acquire::Acquire, kind), 0xa, 0), OK);
+        for (command, data, room, is_read) in &all {
+            for (who, goes) in [(0, true), (1, may_read && *is_read)] {
+                let expected = if goes { OK } else { CONFLICT };
+                assert_eq!(hosts.queues[who].ask(command, data.clone(), *room).0.status, expected, "{command:?} {who}");
+            }
+        }
+        assert_eq!(hosts.report(1, 64).0, OK);
+        assert_eq!(hosts.send(0, &own(Reservation::Release(Release::Release(kind))), 0xa, 0), OK);
+    }
+    assert!(hosts.queues.iter().all(|host| host.rooms.is_empty()), "all memory has become requests");
+}
+
+#[test]
+fn what_is_registered_is_reported() {
+    let mut hosts = Hosts::reserved(KIND);
+    let iscsi = RegistrantName::Iscsi { initiator: "iqn.a:b".to_owned(), isid: 1, portal_group: 1 };
+    hosts.record = hosts.record.carry_out(&iscsi, &ReservationCommand::RegisterIgnoringKey { new: 0xc }, 99).1.unwrap();
+    let (status, all) = hosts.report(1, 4096);
+    assert_eq!((status, all.len(), all[4], number(&all, 5, 2), all[9]), (OK, 4096, 3, 3, 1));
+    let of = |at: usize| (number(&all, at, 2), all[at + 2], number(&all, at + 8, 8));
+    assert_eq!([of(64), of(128), of(192)], [(0xffff, 0, 0xc), (0xffff, 1, 0xa), (0xffff, 0, 0xb)]);
+    assert_eq!((&all[144..160], &all[208..224]), (&[1; 16][..], &[2; 16][..]));
+    assert!(all[256..].iter().all(|byte| *byte == 0));
+    for len in [4, 24, 64, 100, 192] {
+        assert_eq!(hosts.report(1, len), (OK, all[..len as usize].to_vec()), "as much as there is room for");
+    }
+    let plain = own(Reservation::Report { len: 64, is_extended: false });
+    assert_eq!(hosts.queues[0].ask(&plain, vec![], 64).0.status, Status::HOST_ID_FORMAT, "identifiers of 64 bits");
+    assert_eq!(hosts.queues[0].ask(&report(64), vec![], 68).0.status, Status::SGL_LENGTH_INVALID);
+    assert_eq!(hosts.queues[0].ask(&report(4 << 32), vec![], 4096).0.status, Status::INVALID_FIELD);
+    assert_eq!(hosts.queues[0].ask(&report(64), vec![0; 64], 0).0.status, Status::SGL_TYPE_INVALID);
+}
+
+#[test]
+fn keys_are_replaced_and_ignored() {
+    let mut hosts = Hosts::reserved(KIND);
+    let (replace, replace_any) = (register(Register::Replace, false), register(Register::Replace, true));
+    assert_eq!(hosts.send(0, &replace, 0xd, 0xe), CONFLICT);
+    assert_eq!(hosts.send(0, &replace, 0xa, 0xe), OK);
+    assert_eq!(hosts.send(0, &replace_any, 0xd, 0xa), OK);
+    assert_eq!(hosts.send(0, &replace_any, 0xd, 0), Status::INVALID_FIELD);
+    assert_eq!(hosts.send(1, &register(Register::Unregister, false), 0xd, 0), CONFLICT);
+    assert_eq!(hosts.send(1, &register(Register::Unregister, true), 0xd, 0), OK);
+    assert_eq!(hosts.send(1, &replace, 0xb, 0xb), CONFLICT, "who is not registered has no key");
+    assert_eq!(hosts.send(1, &replace_any, 0, 0xb), OK);
+    let persists = |persists| {
+        own(Reservation::Register { action: Register::Replace, ignores_key: true, persists: Some(persists) })
+    };
+    assert_eq!(hosts.send(1, &persists(true), 0, 0xb), OK);
+    assert_eq!(hosts.send(1, &persists(false), 0, 0xb), OK, "it stays as it is");
+    assert_eq!(hosts.report(1, 64).1[9], 1);
+}
+
+#[test]
+fn the_keys_may_come_when_they_are_asked_for() {
+    let mut hosts = Hosts::two();
+    let queue = &mut hosts.queues[0];
+    let id = queue.command(&register(Register::Register, false), &[], 16);
+    let asked = queue.received();
+    let [Received { pdu: Pdu::ReadyToTransfer(r2t), .. }] = asked[..] else { panic!("{asked:?}") };
+    queue.transfer(&r2t, &keys(0, 0xa), 16);
+    hosts.carry_out(0);
+    assert_eq!(hosts.queues[0].completed(id).0.status, OK);
+    assert_eq!(hosts.record.registrants.len(), 1);
+    let short = hosts.queues[0].ask(&register(Register::Register, false), vec![0; 15], 0).0.status;
+    assert_eq!(short, Status::SGL_LENGTH_INVALID);
+    let long = hosts.queues[0].ask(&register(Register::Register, false), vec![0; 4097], 0).0.status;
+    assert_eq!(long, Status::SGL_LENGTH_INVALID);
+    let release = own(Reservation::Release(Release::Clear));
+    let id = hosts.queues[0].command(&release, &0xa_u64.to_le_bytes(), 0);
+    hosts.carry_out(0);
+    assert_eq!(hosts.queues[0].completed(id).0.status, OK, "one key is enough");
+    assert!(hosts.record.registrants.is_empty());
+}
+
+#[test]
+fn a_preempted_host_is_barred_and_its_commands_end() {
+    let mut hosts = Hosts::reserved(KIND);
+    let victim = &mut hosts.queues[1];
+    victim.hold = true;
+    let begun = victim.command(&write(0, 512), &[9; 512], 0);
+    let reading = victim.command(&read(0, 512), &[], 512);
+    victim.has_room = false;
+    let waits = victim.command(&write(8, 512), &[9; 512], 0);
+    let wants_data = victim.command(&write(16, 64 << 10), &[], 64 << 10);
+    assert!(victim.received().is_empty());
+    assert_eq!(hosts.send(0, &acquire(Acquire::PreemptAndAbort, KIND), 0xa, 0xb), OK);
+    let victim = &mut hosts.queues[1];
+    assert!(victim.received().is_empty(), "what is with the front end is waited for");
+    victim.let_go();
+    victim.has_room = true;
+    victim.run();
+    let mut ended: Vec<(u16, Status)> = victim.completions().iter().map(|done| (done.command, done.status)).collect();
+    ended.sort_unstable_by_key(|(command, _)| *command);
+    let expected = [begun, reading, waits, wants_data].map(|id| (id, Status::ABORTED_BY_PREEMPTION));
+    assert_eq!(ended, expected);
+    assert!(victim.volume[8 * 512..].iter().all(|byte| *byte == 0), "nothing more was given out");
+    victim.hold = false;
+    assert_eq!([hosts.write(1), hosts.write(0)], [CONFLICT, OK]);
+    assert!(hosts.queues.iter().all(|host| host.rooms.is_empty()), "all memory has become requests");
+}
+
+#[test]
+fn of_a_long_command_no_more_is_sent_when_it_is_barred() {
+    let mut hosts = Hosts::two();
+    let victim = &mut hosts.queues[1];
+    victim.hold = true;
+    victim.has_room = false;
+    let verify = victim.command(&Command::Io(Io::Verify(blocks(0, 2 << 20), Flags::default())), &[], 0);
+    let zero = victim.command(&Command::Io(Io::WriteZeroes(blocks(0, 4096), Flags::default())), &[], 0);
+    assert_eq!(hosts.send(0, &register(Register::Register, false), 0, 0xa), OK);
+    assert_eq!(hosts.send(0, &acquire(Acquire::Acquire, KIND), 0xa, 0), OK);
+    let victim = &mut hosts.queues[1];
+    victim.has_room = true;
+    victim.run();
+    let done = victim.completions();
+    assert_eq!(done.iter().map(|one| (one.command, one.status)).collect::<Vec<_>>(), [(zero, CONFLICT)]);
+    assert_eq!(victim.held.len(), 2, "reading goes on");
+    victim.let_go();
+    assert_eq!(victim.completed(verify).0.status, OK);
+}
+
+#[test]
+fn a_host_is_one_registrant_whatever_controllers_it_has() {
+    let mut hosts = Hosts::with(&[[1; 16], [1; 16], [2; 16]]);
+    assert_eq!(hosts.send(0, &register(Register::Register, false), 0, 0xa), OK);
+    assert_eq!(hosts.send(1, &acquire(Acquire::Acquire, ReservationKind::ExclusiveAccess), 0xa, 0), OK);
+    assert_eq!([hosts.write(0), hosts.write(1), hosts.write(2)], [OK, OK, CONFLICT]);
+    assert_eq!((hosts.read(2), hosts.record.registrants.len()), (CONFLICT, 1));
+}
+
+#[test]
+fn a_host_without_an_identifier_registers_nothing() {
+    let mut hosts = Hosts::with(&[[0; 16], [1; 16]]);
+    assert_eq!(hosts.send(0, &register(Register::Register, false), 0, 0xa), Status::SEQUENCE_ERROR);
+    assert_eq!((hosts.commands, hosts.report(0, 64).0, hosts.write(0)), (0, OK, OK));
+    assert_eq!(hosts.send(1, &register(Register::Register, false), 0, 0xa), OK);
+    assert_eq!(hosts.send(1, &acquire(Acquire::Acquire, KIND), 0xa, 0), OK);
+    assert_eq!(hosts.write(0), CONFLICT);
+}
+
+#[test]
+fn notifications_come_with_an_event_and_are_read_one_by_one() {
+    let mut hosts = Hosts::reserved(KIND);
+    let event = hosts.admins[1].command(&Command::Admin(Admin::AsynchronousEvent), &[], 0);
+    assert!(hosts.admins[1].received().is_empty(), "nothing has happened");
+    assert_eq!(hosts.notification(1), (0, 0, 0));
+    let change = acquire(Acquire::Preempt, ReservationKind::WriteExclusive);
+    assert_eq!(hosts.send(0, &change, 0xa, 0xa), OK, "it is of another kind then");
+    let done = hosts.admins[1].completed(event).0;
+    assert_eq!((done.status, done.result), (OK, 0x0080_0006));
+    let again = hosts.admins[1].command(&Command::Admin(Admin::AsynchronousEvent), &[], 0);
+    assert_eq!(hosts.send(0, &acquire(Acquire::Preempt, KIND), 0xa, 0xb), OK);
+    assert!(hosts.admins[1].received().is_empty(), "one event until the log is read");
+    let retained = Command::Admin(Admin::GetLogPage {
+        namespace: 1,
+        page: page::RESERVATIONS,
+        specific: 0,
+        retains_event: true,
+        len: 64,
+        offset: 0,
+    });
+    assert_eq!(hosts.admins[1].ask(&retained, vec![], 64).1[8..16], [2, 1, 0, 0, 1, 0, 0, 0]);
+    // The event that there is another page comes behind the page.
+    let id = hosts.admins[1].command(&log(page::RESERVATIONS, 64, 0), &[], 64);
+    let (mut data, mut ended) = (Vec::new(), Vec::new());
+    for received in hosts.admins[1].received() {
+        match received.pdu {
+            Pdu::ControllerData(_) => data = received.data.to_vec(),
+            Pdu::Response(entry) => ended.push(u16::from_le_bytes([entry[12], entry[13]])),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((data[8], data[9], data[0], ended), (2, 1, 1, vec![id, again]));
+    assert_eq!(hosts.notification(1), (1, 0, 2), "its registration is gone");
+    assert_eq!(hosts.notification(1), (0, 0, 0));
+    assert_eq!(hosts.notification(0), (0, 0, 0), "who did it knows");
+    assert_eq!(hosts.send(1, &register(Register::Register, false), 0, 0xb), OK);
+    assert_eq!(hosts.send(0, &own(Reservation::Release(Release::Clear)), 0xa, 0), OK);
+    assert_eq!(hosts.notification(1).0, 3);
+}
+
+#[test]
+fn who_has_missed_changes_hears_that_he_was_preempted() {
+    let mut hosts = Hosts::reserved(KIND);
+    let other = RegistrantName::Nvme { host: 5 };
+    let mut commands = vec![
+        ReservationCommand::RegisterNew { new: 0xc },
+        ReservationCommand::Preempt { key: 0xc, victim: 0xb, kind: KIND, abort: true },
+    ];
+    commands.extend((0..=RESERVATION_CHANGES_KEPT).map(|_| ReservationCommand::RegisterIgnoringKey { new: 0xc }));
+    for (id, command) in commands.iter().enumerate() {
+        hosts.record = hosts.record.carry_out(&other, command, 1000 + id as u64).1.unwrap();
+    }
+    hosts.tell();
+    assert_eq!([hosts.notification(0).0, hosts.notification(1).0], [0, 1]);
+}
+
+#[test]
+fn features_of_reservations() {
+    let mut hosts = Hosts::reserved(KIND);
+    let set =
+        |feature, namespace, value| Command::Admin(Admin::SetFeatures { namespace, feature, saves: false, value });
+    let get = |feature, namespace, select| Command::Admin(Admin::GetFeatures { namespace, feature, select, value: 0 });
+    let mut ask = |command: Command| {
+        let done = hosts.admins[1].ask(&command, vec![], 0).0;
+        (done.status, done.result)
+    };
+    assert_eq!(ask(get(MASK, 1, 0)), (OK, 0));
+    assert_eq!([ask(set(MASK, 1, 0xff)), ask(get(MASK, 1, 0))], [(OK, 0), (OK, 0xe)]);
+    assert_eq!([ask(get(MASK, 1, 1)), ask(get(MASK, 1, 3))], [(OK, 0), (OK, 6)]);
+    assert_eq!([ask(set(MASK, u32::MAX, 2)), ask(get(MASK, 1, 0))], [(OK, 0), (OK, 2)]);
+    assert_eq!([ask(get(PERSISTENCE, 1, 0)), ask(get(PERSISTENCE, 1, 3))], [(OK, 1), (OK, 2)]);
+    assert_eq!(ask(set(PERSISTENCE, 1, 1)), (OK, 0));
+    assert_eq!(ask(set(PERSISTENCE, 1, 0)).0, Status::NOT_CHANGEABLE);
+    for feature in [MASK, PERSISTENCE] {
+        assert_eq!(ask(set(feature, 2, 1)).0, Status::INVALID_NAMESPACE);
+        assert_eq!(ask(get(feature, u32::MAX, 0)).0, Status::INVALID_NAMESPACE);
+        assert_eq!(ask(get(feature, 1, 4)).0, Status::INVALID_FIELD);
+    }
+    assert_eq!(hosts.send(0, &acquire(Acquire::Preempt, KIND), 0xa, 0xb), OK);
+    assert_eq!(hosts.notification(1), (0, 0, 0), "lost registrations are masked");
+}
+
+#[test]
+fn what_can_not_be_found_out_is_no_success() {
+    let mut hosts = Hosts::reserved(KIND);
+    let mut answered = |answer: ReservationAnswer| {
+        let queue = &mut hosts.queues[0];
+        let id = queue.command(&own(Reservation::Release(Release::Release(KIND))), &keys(0xa, 0), 0);
+        assert!(queue.received().is_empty());
+        let (tag, _) = queue.asked.pop_front().unwrap();
+        queue.conn.reserved(tag, answer);
+        queue.run();
+        queue.completed(id).0.status
+    };
+    let record = ReservationAnswer::Record(Box::new(ReservationsRecord::none(VolumeId(7))));
+    let answers = [ReservationAnswer::Later, ReservationAnswer::Failed, record].map(&mut answered);
+    assert_eq!(answers, [Status::INTERRUPTED, Status::INTERNAL_ERROR, Status::INTERNAL_ERROR]);
+    for host in &mut hosts.queues {
+        host.one.reservations.replace(Some(Arc::new(Reservations::closed())));
+        host.run();
+    }
+    assert_eq!([hosts.write(0), hosts.read(0), hosts.write(1)], [CONFLICT; 3], "the record can't be read");
+}
+
+#[test]
+fn reservations_are_offered_where_they_are_there() {
+    let says = |admin: &mut Host| {
+        let controller = admin.ask(&identify(identify::CONTROLLER, 0), vec![], 4096).1;
+        let namespace = admin.ask(&identify(identify::NAMESPACE, 1), vec![], 4096).1;
+        let independent = admin.ask(&identify(identify::INDEPENDENT_NAMESPACE, 1), vec![], 4096).1;
+        let effects = admin.ask(&log(page::EFFECTS, 4096, 0), vec![], 4096).1;
+        let pages = admin.ask(&log(page::SUPPORTED, 1024, 0), vec![], 1024).1;
+        let commands = [0x0d, 0x0e, 0x11, 0x15].map(|opcode| effects[1024 + opcode * 4]);
+        let has_log = admin.ask(&log(page::RESERVATIONS, 64, 0), vec![], 64).0.status == OK;
+        ((controller[520] >> 5 & 1, namespace[31], independent[2]), commands, (pages[0x80 * 4], has_log))
+    };
+    let nothing = ((0, 0, 0), [0; 4], (0, false));
+    let all = ((1, 0xff, 0xff), [1; 4], (1, true));
+    let controllers = Arc::new(Controllers::new(1));
+    let (mut admin, id) = Host::admin(&controllers);
+    let mut io = Host::io(&controllers, id, 1, Digests::default());
+    assert_eq!(says(&mut admin), nothing);
+    for command in [report(64), register(Register::Register, false)] {
+        assert_eq!(io.ask(&command, vec![], 64).0.status, Status::INVALID_OPCODE);
+    }
+    let get = Command::Admin(Admin::GetFeatures { namespace: 1, feature: MASK, select: 0, value: 0 });
+    assert_eq!(admin.ask(&get, vec![], 0).0.status, Status::INVALID_FIELD);
+    assert_eq!(says(&mut Hosts::two().admins[0]), all);
+    // Once the last node has come to know reservations, hosts are told to look again.
+    let events = Command::Admin(Admin::SetFeatures { namespace: 0, feature: 0x0b, saves: false, value: 1 << 8 });
+    assert_eq!(admin.ask(&events, vec![], 0).0.status, OK);
+    let event = admin.command(&Command::Admin(Admin::AsynchronousEvent), &[], 0);
+    admin.one.reservations.replace(Some(Arc::new(Reservations::of(ReservationsRecord::none(VolumeId(7))))));
+    admin.run();
+    assert_eq!(admin.completed(event).0.result, 0x0004_0002);
+    assert_eq!(says(&mut admin), all);
+    // What nobody can write needs none.
+    admin.one.is_read_only.set(true);
+    let mut snapshot = Host::new(&controllers, Digests::default());
+    snapshot.one.is_read_only.set(true);
+    snapshot.one.reservations.replace(Some(Arc::new(Reservations::closed())));
+    let controller = snapshot.connect(0, 31, 0xffff, 0, SUBSYSTEM).0.result as u16;
+    snapshot.enable();
+    assert_eq!(says(&mut snapshot), nothing);
+    let mut io = Host::new(&controllers, Digests::default());
+    io.one = std::rc::Rc::clone(&snapshot.one);
+    assert_eq!(io.connect(1, 31, controller, 0, SUBSYSTEM).0.status, OK);
+    assert_eq!(io.ask(&read(0, 512), vec![], 512).0.status, OK);
+}
+
+#[test]
+fn a_reset_forgets_what_was_to_be_told() {
+    let mut hosts = Hosts::reserved(KIND);
+    let masks = Command::Admin(Admin::SetFeatures { namespace: 1, feature: MASK, saves: false, value: 8 });
+    assert_eq!(hosts.admins[1].ask(&masks, vec![], 0).0.status, OK);
+    assert_eq!(hosts.send(0, &acquire(Acquire::Preempt, KIND), 0xa, 0xb), OK);
+    assert_eq!(hosts.admins[1].set(azekura_nvme::properties::CC, 0), OK);
+    hosts.admins[1].run();
+    hosts.admins[1].enable();
+    assert_eq!(hosts.notification(1), (0, 0, 0));
+    let get = Command::Admin(Admin::GetFeatures { namespace: 1, feature: MASK, select: 0, value: 0 });
+    assert_eq!(hosts.admins[1].ask(&get, vec![], 0).0.result, 0);
+}
