@@ -91,7 +91,7 @@ fn text(view: &KekView) -> String {
         let nodes: Vec<&str> = view.nodes.iter().filter(has).map(|node| node.name.as_str()).collect();
         versions.row(vec![version.version.to_string(), version.keys.to_string(), nodes.join(", ")]);
     }
-    let mut text = versions.to_string();
+    let mut text = versions.render();
     for (name, problem) in view.nodes.iter().filter_map(|node| Some((&node.name, node.problem.as_ref()?))) {
         text += &format!("{name}: {problem}\n");
     }

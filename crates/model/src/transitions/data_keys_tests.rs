@@ -142,10 +142,11 @@ fn nodes_that_know_of_no_keys_are_in_the_way() {
 #[test]
 fn a_key_is_wrapped_anew_once_and_not_over_what_another_one_did() {
     let mut memory = with_clone();
-    assert_eq!(run(&mut memory, |records| rewrap_key(records, KeyId(5), "1:00", "2:11")), Ok(true));
-    assert_eq!(run(&mut memory, |records| rewrap_key(records, KeyId(5), "1:00", "2:11")), Ok(true), "asked twice");
-    assert_eq!(run(&mut memory, |records| rewrap_key(records, KeyId(5), "1:00", "2:22")), Ok(false), "overtaken");
-    assert_eq!(run(&mut memory, |records| rewrap_key(records, KeyId(6), "1:00", "2:11")), Ok(false), "there is none");
+    let mut rewrap = |id, to| run(&mut memory, |records| rewrap_key(records, KeyId(id), "1:00", to)).unwrap();
+    assert!(rewrap(5, "2:11"));
+    assert!(rewrap(5, "2:11"), "asked twice");
+    assert!(!rewrap(5, "2:22"), "overtaken");
+    assert!(!rewrap(6, "2:11"), "there is none");
     let record = &memory.model().data_keys[&KeyId(5)].record;
     let wrapped = record.current().map(|generation| generation.wrapped.clone());
     assert_eq!((wrapped.as_deref(), record.generations.len()), (Some("2:11"), 1));
