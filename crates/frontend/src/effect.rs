@@ -12,6 +12,9 @@ use std::sync::Arc;
 pub enum Close {
     /// At once.
     AtOnce,
+    /// At once: what waits to be sent is dropped. The client's end is not told so before it closes, too, within a
+    /// second: Linux's NVMe host sends from the thread that writes, which gets SIGPIPE where the other end is gone.
+    Lingering,
     /// When what waits to be sent has been.
     AfterDrain,
 }

@@ -42,7 +42,7 @@ fn a_write_where_the_host_reads_ends_the_path_and_is_not_carried_out() {
     assert_eq!(rig.volumes.asked.len(), 1, "reads need nothing more");
     rig.answer_all();
     rig.say(one, "write 0 hello\nread 0 4096");
-    assert_eq!(rig.effects(), [Effect::AttachToWrite(of(HOST)), Effect::Close(one, Close::AtOnce)]);
+    assert_eq!(rig.effects(), [Effect::AttachToWrite(of(HOST)), Effect::Close(one, Close::Lingering)]);
     rig.turn();
     assert!(rig.volumes.asked.is_empty());
     rig.gone(one);
@@ -52,7 +52,7 @@ fn a_write_where_the_host_reads_ends_the_path_and_is_not_carried_out() {
     rig.turn();
     let effects = rig.effects();
     assert!(effects.contains(&Effect::Ended(of(HOST), Generation(7))));
-    assert!(effects.contains(&Effect::Close(two, Close::AtOnce)), "{effects:?}");
+    assert!(effects.contains(&Effect::Close(two, Close::Lingering)), "{effects:?}");
     rig.gone(two);
     let again = open(&mut rig, HOST, 9, true);
     rig.say(again, "write 0 hello");
@@ -74,7 +74,7 @@ fn a_host_that_writes_elsewhere_now_loses_its_connections_here_at_once() {
     rig.turn();
     let effects = rig.effects();
     assert_eq!(effects[0], Effect::Ended(of(HOST), Generation(7)));
-    assert!(effects.contains(&Effect::Close(one, Close::AtOnce)), "{effects:?}");
+    assert!(effects.contains(&Effect::Close(one, Close::Lingering)), "{effects:?}");
     assert!(!effects.iter().any(|effect| matches!(effect, Effect::Close(conn, _) if *conn == other)));
 }
 

@@ -8,7 +8,7 @@ use crate::{
     sending::Sending,
     socket,
 };
-use azekura_base::{Fill, PageBuf};
+use azekura_base::{Fill, Outbox, PageBuf};
 use socket2::{SockAddr, Socket};
 use std::{
     io, mem,
@@ -30,6 +30,9 @@ pub struct Released(Socket);
 pub enum Close {
     /// Now; what is in the outbox is dropped.
     AtOnce,
+    /// Now; what is in the outbox is dropped, and so is what the peer sends until it closes too, [`LINGER_MAX`] at most:
+    /// it is not told before that nobody reads any more. As [`Close::AtOnce`] while a send is under way.
+    Lingering,
     /// When the outbox has been sent and the peer has had time to read it: until it closes too, [`LINGER_MAX`] at most.
     /// What it sends meanwhile is dropped.
     AfterDrain,
@@ -240,8 +243,15 @@ impl<S: Stream> Reactor<S> {
                 connection.state = State::Draining;
                 self.mark_dirty(index);
             }
+            (Close::Lingering, State::Open | State::Draining) if connection.sending.is_some() => {
+                if let Some(stream) = &mut connection.stream {
+                    *stream.outbox() = Outbox::new();
+                }
+                connection.state = State::Draining;
+                self.after_send(index);
+            }
             // Somebody wanted the same before, and it is being done.
-            (Close::AfterDrain, State::Draining | State::Lingering) => {}
+            (Close::AfterDrain, State::Draining | State::Lingering) | (Close::Lingering, State::Lingering) => {}
             _ => self.end(index, CloseReason::Local),
         }
     }

@@ -94,7 +94,7 @@ impl Default for Options {
 ///                                     ▼
 ///   Accepted, adopt ─────────────►  open ─────────► ended      closed at once, by the peer, or broken: Closed
 ///                                     │    └──────► released   to another thread's reactor, by release; no event
-///                                     │ close(AfterDrain)
+///                                     │ close(AfterDrain), close(Lingering)
 ///                                     ▼
 ///                                 draining ───────► ended      the peer closes, or it breaks: what is left is dropped
 ///                                     │ all is sent; this side is shut

@@ -55,16 +55,40 @@ fn a_last_answer_reaches_a_peer_whose_requests_are_not_read() {
 }
 
 #[test]
+fn a_peer_may_write_until_it_closes_and_hears_nothing_more() {
+    let mut reactor = reactor();
+    let listener = reactor.listen_tcp(localhost()).unwrap();
+    let mut peer = TcpStream::connect(reactor.local_address(listener).unwrap()).unwrap();
+    let conn = accept(&mut reactor, listener);
+    // What was received and not read would have the socket's end tell the peer at once.
+    peer.write_all(&vec![0; 1 << 20]).unwrap();
+    reactor.stream(conn).unwrap().outbox.put(b"never sent");
+    reactor.close(conn, Close::Lingering);
+    reactor.close(conn, Close::Lingering);
+    let peer = thread::spawn(move || {
+        let mut got = Vec::new();
+        peer.read_to_end(&mut got).unwrap();
+        // It knows that the other end is shut, and is not killed for what it still has to say.
+        peer.write_all(&vec![0; 4 << 20]).unwrap();
+        got
+    });
+    assert!(matches!(turn(&mut reactor)[..], [Event::Closed { reason: CloseReason::Local, .. }]));
+    assert_eq!(peer.join().unwrap(), b"");
+}
+
+#[test]
 fn a_peer_that_never_closes_is_left_after_a_while() {
     let mut reactor = reactor();
     let listener = reactor.listen_tcp(localhost()).unwrap();
-    let peer = TcpStream::connect(reactor.local_address(listener).unwrap()).unwrap();
-    let conn = accept(&mut reactor, listener);
-    reactor.close(conn, Close::AfterDrain);
-    let begin = Instant::now();
-    assert!(matches!(turn(&mut reactor)[..], [Event::Closed { reason: CloseReason::Local, .. }]));
-    assert!(begin.elapsed() >= LINGER_MAX - Duration::from_millis(10));
-    drop(peer);
+    for how in [Close::AfterDrain, Close::Lingering] {
+        let peer = TcpStream::connect(reactor.local_address(listener).unwrap()).unwrap();
+        let conn = accept(&mut reactor, listener);
+        reactor.close(conn, how);
+        let begin = Instant::now();
+        assert!(matches!(turn(&mut reactor)[..], [Event::Closed { reason: CloseReason::Local, .. }]));
+        assert!(begin.elapsed() >= LINGER_MAX - Duration::from_millis(10));
+        drop(peer);
+    }
 }
 
 #[test]

@@ -147,7 +147,7 @@ impl<K: Copy + Ord> Frontend<K> {
                 format!("volume {which} is not attached here any more: its {} connections are closed", users.len());
             self.warn(Warning::new(text).volume(&*which.volume));
             // A host that goes on through another node takes a lost connection for a lost path, and an answer for one.
-            let how = if which.host.is_some() { Close::AtOnce } else { Close::AfterDrain };
+            let how = if which.host.is_some() { Close::Lingering } else { Close::AfterDrain };
             self.effects.extend(users.into_iter().map(|conn| Effect::Close(conn, how)));
         }
     }

@@ -14,6 +14,6 @@ impl<K: Copy + Ord> Frontend<K> {
         self.turns.gone(conn);
         let which = client.volume.as_ref().map(|(which, _)| which.as_ref().clone());
         self.effects.extend(which.map(Effect::AttachToWrite));
-        self.effects.push_back(Effect::Close(conn, Close::AtOnce));
+        self.effects.push_back(Effect::Close(conn, Close::Lingering));
     }
 }

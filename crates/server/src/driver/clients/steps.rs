@@ -107,6 +107,7 @@ impl DataPlane {
             match effect {
                 Effect::Touched(conn) => drop(self.touched.insert(conn)),
                 Effect::Close(conn, Close::AtOnce) => self.reactor.close(conn, reactor::Close::AtOnce),
+                Effect::Close(conn, Close::Lingering) => self.reactor.close(conn, reactor::Close::Lingering),
                 Effect::Close(conn, Close::AfterDrain) => self.reactor.close(conn, reactor::Close::AfterDrain),
                 Effect::Attach(volume) => self.report(Report::Attach(volume)),
                 Effect::AttachToWrite(volume) => self.report(Report::AttachToWrite(volume)),
