@@ -1,10 +1,11 @@
-"""COMPARE AND WRITE is one step for hosts at all nodes, also while nodes are killed."""
+"""Compare-and-write is one step for hosts at all nodes, by iSCSI and by NVMe, also while nodes are killed."""
 
 import threading
 import time
 
 import pytest
 
+from tools.harness import nvme
 from tools.harness.cluster import HOST
 from tools.harness.iscsi import BLOCK, IscsiError, Session
 from tools.harness.process import free_port, wait_until
@@ -23,8 +24,9 @@ def cluster(module_cluster):
     key.write_text(f"1 {'7' * 64}\n")
     key.chmod(0o600)
     cluster.addresses = [f"{HOST}:{free_port()}" for _ in cluster.nodes]
-    for node, address in zip(cluster.nodes, cluster.addresses, strict=True):
-        node.options = ["--iscsi", address, "--key-file", key]
+    cluster.portals = [f"{HOST}:{free_port()}" for _ in cluster.nodes]
+    for node, address, portal in zip(cluster.nodes, cluster.addresses, cluster.portals, strict=True):
+        node.options = ["--iscsi", address, "--nvme", portal, "--key-file", key]
     cluster.start()
     cluster.create_volume("plain", "64MiB", shared=True)
     cluster.cli("volume", "create", "sealed", "64MiB", "--shared", "--encrypt")
@@ -48,6 +50,31 @@ def log_in(address, volume, isid):
         return None
 
 
+class NvmeHost:
+    """The same by NVMe: a controller with one queue."""
+
+    def __init__(self, address, volume, number):
+        name = f"nqn.2014-08.org.nvmexpress:uuid:00000000-0000-0000-0000-{number:012}"
+        self.admin = nvme.controller(address, volume, host_id=number, name=name)
+        self.queue = nvme.io_queue(address, volume, self.admin, 1, host_id=number, name=name)
+        self.compare_and_write, self.socket = self.queue.compare_and_write, self
+
+    def read(self, block, count):
+        return self.queue.read(block, count * BLOCK)
+
+    def close(self):
+        self.queue.close()
+        self.admin.close()
+
+
+def connect(address, volume, number):
+    """A controller, or `None` where there is none now."""
+    try:
+        return NvmeHost(address, volume, number)
+    except (OSError, nvme.Failed, AssertionError):
+        return None
+
+
 def number(block):
     return int.from_bytes(block[:8])
 
@@ -55,9 +82,9 @@ def number(block):
 class Host(threading.Thread):
     """Raises the counters by one, one after the other, as long as it may; by another node when one is lost."""
 
-    def __init__(self, addresses, volume, isid):
+    def __init__(self, log_in, addresses, volume, isid):
         super().__init__()
-        self.addresses, self.volume, self.isid = addresses, volume, isid
+        self.log_in, self.addresses, self.volume, self.isid = log_in, addresses, volume, isid
         self.raised, self.perhaps, self.lost, self.is_over, self.error = 0, 0, 0, False, None
 
     def run(self):
@@ -66,7 +93,7 @@ class Host(threading.Thread):
             while not self.is_over:
                 if session is None:
                     at += 1
-                    session = log_in(self.addresses[at % len(self.addresses)], self.volume, self.isid)
+                    session = self.log_in(self.addresses[at % len(self.addresses)], self.volume, self.isid)
                     continue
                 turn += 1
                 if not self.raise_one(session, COUNTERS[turn % len(COUNTERS)]):
@@ -89,7 +116,7 @@ class Host(threading.Thread):
                     return True
                 self.lost += 1
                 is_sent = False
-        except (OSError, IscsiError):
+        except (OSError, IscsiError, nvme.Failed):
             self.perhaps += is_sent
             return False
 
@@ -102,7 +129,8 @@ def counted(address, volume):
 
 @pytest.mark.parametrize("volume", ["plain", "sealed"])
 def test_counters_that_hosts_raise_at_all_nodes_are_right(cluster, volume):
-    hosts = [Host(cluster.addresses, volume, isid) for isid in range(1, HOSTS + 1)]
+    hosts = [Host(log_in, cluster.addresses, volume, isid) for isid in range(1, HOSTS)]
+    hosts.append(Host(connect, cluster.portals, volume, HOSTS))
     for host in hosts:
         host.start()
     try:
@@ -120,6 +148,7 @@ def test_counters_that_hosts_raise_at_all_nodes_are_right(cluster, volume):
         for host in hosts:
             host.join(120)
     assert not any(host.is_alive() or host.error for host in hosts)
+    assert all(host.raised > 10 for host in hosts), "by both doors"
     raised, perhaps = sum(host.raised for host in hosts), sum(host.perhaps for host in hosts)
     assert sum(host.lost for host in hosts) > 0, "nobody was in anybody's way"
     found = counted(cluster.addresses[0], volume)

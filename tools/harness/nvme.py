@@ -10,7 +10,7 @@ CC, CSTS = 0x14, 0x1C
 ENABLE = 0x0046_0001
 # MAXH2CDATA, which the node says in ICResp.
 DATA_MAX = 256 << 10
-SUCCESS, RESERVATION_CONFLICT = 0x000, 0x083
+SUCCESS, FUSED_FAILED, RESERVATION_CONFLICT, COMPARE_FAILURE = 0x000, 0x009, 0x083, 0x285
 # Reservation Register, Report, Acquire and Release, and what they do.
 RESV_REGISTER, RESV_REPORT, RESV_ACQUIRE, RESV_RELEASE = 0x0D, 0x0E, 0x11, 0x15
 REGISTER, UNREGISTER, REPLACE = range(3)
@@ -152,6 +152,27 @@ class Queue:
         """A write whose answer is not waited for; its data fits into a capsule."""
         tail = struct.pack("<6I", block, 0, len(data) // 512 - 1, 0, 0, 0)
         return self.begin(lambda number, sgl: struct.pack("<BBHI16x", 1, 0x40, number, 1) + sgl + tail, data)
+
+    def compare_and_write(self, block, expected, data):
+        """Two fused commands: replaces blocks by `data` if they hold what is expected; gives whether they did."""
+        tail = struct.pack("<6I", block, 0, len(data) // 512 - 1, 0, 0, 0)
+
+        def part(opcode, fuse, data):
+            flags = 0x40 | fuse
+            return self.begin(lambda number, sgl: struct.pack("<BBHI16x", opcode, flags, number, 1) + sgl + tail, data)
+
+        statuses = []
+        for number in [part(0x05, 1, expected), part(0x01, 2, data)]:
+            try:
+                self.complete(number)
+                statuses.append(SUCCESS)
+            except Failed as failed:
+                statuses.append(failed.status)
+        if statuses == [COMPARE_FAILURE, FUSED_FAILED]:
+            return False
+        if any(statuses):
+            raise Failed(max(statuses))
+        return True
 
     def reserve(self, opcode, action, key=0, other=0, kind=WRITE_EXCLUSIVE_REGISTRANTS_ONLY):
         """The status of a command that changes reservations; `other` is NRKEY or PRKEY."""

@@ -48,6 +48,8 @@ pub const TRANSFERS_MAX: usize = 1024;
 
 /// Bytes of a logical block.
 pub const BLOCK: u64 = 512;
+/// The longest fused Compare and Write, in logical blocks: more might lie in two of the blocks that are written as one.
+pub const COMPARED_BLOCKS_MAX: u64 = 1;
 /// Bytes of the longest read or write (1 MiB), as a power of two of 4 KiB (MDTS).
 pub const TRANSFER_MAX: u32 = 4096 << TRANSFER_POWER;
 /// See [`TRANSFER_MAX`].

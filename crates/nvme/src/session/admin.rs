@@ -335,13 +335,14 @@ impl Admin {
     }
 
     fn controller(&self) -> identify::Controller {
-        /// ONCS: Dataset Management, Write Zeroes, SEL of Get Features, Verify.
-        const COMMANDS: u16 = 1 << 2 | 1 << 3 | 1 << 4 | 1 << 7;
+        /// ONCS: Compare, Dataset Management, Write Zeroes, SEL of Get Features, Verify.
+        const COMMANDS: u16 = 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 7;
         /// CTRATT: host identifiers of 128 bits.
         const LONG_HOST_ID: u32 = 1;
         /// ONCS: commands of reservations.
         const RESERVATIONS: u16 = 1 << 5;
         let reserves = self.disk.as_ref().is_some_and(|disk| disk.reserves);
+        let compares = self.disk.as_ref().is_some_and(|disk| disk.compares);
         let commands = COMMANDS | if reserves { RESERVATIONS } else { 0 };
         let (is_io, shared) = (self.disk.is_some(), &self.registered.shared);
         let serial = self.disk.as_ref().map_or_else(|| "discovery".to_owned(), |disk| disk.identity.serial());
@@ -366,7 +367,8 @@ impl Admin {
             commands_max: if is_io { QUEUE_ENTRIES } else { ADMIN_ENTRIES },
             namespaces: u32::from(is_io),
             optional_commands: if is_io { commands } else { 0 },
-            fused: 0,
+            // Compare and Write.
+            fused: u16::from(compares),
             // No write cache; and Flush may be of all namespaces (bits 2:1).
             write_cache: if is_io { 6 } else { 0 },
             capsule_data: ADMIN_CAPSULE_DATA_MAX,

@@ -9,10 +9,11 @@
 //! still. But not while data that was asked for is in it, since its memory may be what others wait for: then some more
 //! is kept, and after that the command is answered with Command Interrupted, and sent again by its host.
 
+mod fused;
 mod reserving;
 
 use super::link::Link;
-use super::plan::{Disk, Plan, plan};
+use super::plan::{Disk, Plan, Use, plan};
 use super::task::Task;
 use crate::command::Entry;
 use crate::completion::Status;
@@ -25,6 +26,7 @@ use crate::{PARKED_BYTES_MAX, RECEIVING_BYTES_MAX, RECEIVING_TASKS_MAX, TRANSFER
 use azekura_base::{IoStatus, Outbox, Slab};
 use azekura_frontend::{Event, Exports, Request, Standing, Tag};
 use azekura_gateway::Outcome;
+use fused::Fused;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -59,6 +61,7 @@ pub(super) struct Io {
     /// Memory that nobody has a use for.
     surplus: VecDeque<usize>,
     wants: Option<(u16, usize)>,
+    fused: Fused,
 }
 
 impl Io {
@@ -79,6 +82,7 @@ impl Io {
             requests: Slab::default(),
             surplus: VecDeque::new(),
             wants: None,
+            fused: Fused::default(),
         }
     }
 
@@ -122,11 +126,12 @@ impl Io {
                 let is_refused = std::mem::take(&mut self.is_refused);
                 let began =
                     if is_refused { Err(Status::INTERRUPTED) } else { self.command(&entry, &received, exports) };
-                match began {
+                match self.fuse(&entry, began, outbox) {
                     Ok(Some(task)) => {
                         self.tasks.insert(entry.id(), task);
                         self.line.push_back(entry.id());
                     }
+                    Ok(None) if self.tasks.contains_key(&entry.id()) => {}
                     Ok(None) => self.link.complete(outbox, entry.id(), Status::SUCCESS, 0),
                     Err(status) => self.link.complete(outbox, entry.id(), status, 0),
                 }
@@ -188,6 +193,9 @@ impl Io {
             return;
         }
         self.receiving -= task.data.wanted;
+        if task.fused.is_some() {
+            return self.fused_data(id);
+        }
         if task.data.is_torn {
             task.failure = Some(Status::TRANSIENT_TRANSPORT_ERROR);
             self.finish(id, outbox);
@@ -214,13 +222,20 @@ impl Io {
         if std::mem::take(&mut task.is_parked) {
             self.parked -= task.data.wanted;
         }
+        if task.fused.is_some() {
+            return self.ask_for_both(id, outbox);
+        }
         // Of one that has failed meanwhile, no data is wanted.
         if task.data.is_complete() || task.failure.is_some() {
             return self.ready.push_back(id);
         }
-        let len = task.data.wanted;
+        self.ask_for_data(id, outbox);
+    }
+
+    fn ask_for_data(&mut self, id: u16, outbox: &mut Outbox) {
+        let Some(len) = self.tasks.get(&id).map(|task| task.data.wanted) else { return };
         self.receiving += len;
-        // There are not more transfers than tasks may have memory at a time.
+        // There are not many more transfers than tasks may have memory at a time.
         match self.transfers.ask(id, 0, len as u32) {
             Some(r2t) => self.link.ask(outbox, r2t),
             None => debug_assert!(false, "no transfer is free"),
@@ -265,8 +280,9 @@ impl Io {
         if let Some(event) = self.ask(id) {
             return Some(event);
         }
+        let fused = self.fused_request(id);
         let task = self.tasks.get_mut(&id)?;
-        let Some(request) = task.next_request(&self.disk) else {
+        let Some(request) = fused.or_else(|| task.next_request(&self.disk)) else {
             self.surplus.extend(task.room.take());
             if task.outstanding == 0 {
                 self.finish(id, outbox);
@@ -291,7 +307,11 @@ impl Io {
         task.outstanding -= 1;
         match (outcome, task.plan) {
             (Outcome::Failed(status), plan) => {
-                task.fail(failure(status, matches!(plan, Plan::Read(_) | Plan::Scan(_))));
+                let reads = matches!(plan, Plan::Read(_) | Plan::Scan(_) | Plan::Take(_, Use::Compare(_)));
+                task.fail(failure(status, reads));
+            }
+            (Outcome::Read(pieces), Plan::Take(_, Use::Compare(_))) if !task.is_as_expected(&pieces) => {
+                task.fail(Status::COMPARE_FAILURE);
             }
             (Outcome::Read(pieces), Plan::Read(range)) if task.failure.is_none() => {
                 self.tasks.remove(&id);
@@ -307,7 +327,12 @@ impl Io {
     fn finish(&mut self, id: u16, outbox: &mut Outbox) {
         let Some(task) = self.tasks.remove(&id) else { return };
         self.surplus.extend(task.room);
-        self.link.complete(outbox, id, task.failure.unwrap_or(Status::SUCCESS), 0);
+        let status = task.failure.unwrap_or(Status::SUCCESS);
+        self.link.complete(outbox, id, status, 0);
+        if let Some(second) = task.fused.filter(|second| self.tasks.remove(second).is_some()) {
+            let is_done = status == Status::SUCCESS;
+            self.link.complete(outbox, second, if is_done { status } else { Status::FUSED_FAILED }, 0);
+        }
     }
 }
 

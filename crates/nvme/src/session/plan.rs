@@ -5,8 +5,8 @@ use crate::command::reservation::Reservation;
 use crate::command::{Command, Entry, Fuse, Queue, Sgl};
 use crate::completion::Status;
 use crate::names::Identity;
-use crate::{BLOCK, TRANSFER_MAX};
-use azekura_frontend::{Export, PathState};
+use crate::{BLOCK, COMPARED_BLOCKS_MAX, TRANSFER_MAX};
+use azekura_frontend::{Export, PathState, Verb};
 
 /// The most data that a command of reservations brings, most of which means nothing.
 const KEY_BYTES_MAX: usize = 4096;
@@ -26,6 +26,8 @@ pub struct Disk {
     pub path: PathState,
     /// Hosts can reserve it.
     pub reserves: bool,
+    /// Compare and Write can be fused.
+    pub compares: bool,
 }
 
 /// Bytes of a volume.
@@ -42,6 +44,12 @@ pub struct Range {
 pub enum Use {
     /// To be written from this byte on.
     Write(u64),
+    /// What the volume is to hold from this byte on.
+    Compare(u64),
+    /// The same, as the first of two fused commands: what is held is replaced by the data of the second.
+    Expect(u64),
+    /// What is written from this byte on by the second of two fused commands.
+    Replace(u64),
     /// So many ranges whose blocks are not needed any more.
     Deallocate(u16),
     /// The keys of a command that changes reservations.
@@ -76,6 +84,7 @@ impl Disk {
             is_read_only: export.is_read_only(),
             path: export.path,
             reserves: false,
+            compares: export.verbs.has(Verb::CompareAndWrite),
         }
     }
 
@@ -105,13 +114,17 @@ impl Disk {
 /// # Errors
 /// How the command fails.
 pub fn plan(disk: &Disk, entry: &Entry) -> Result<Plan, Status> {
-    if entry.fuse()? != Fuse::No {
-        return Err(Status::INVALID_FIELD);
-    }
+    let fuse = entry.fuse()?;
     let io = match Command::of(entry, Queue::Io)? {
         Command::Io(io) => io,
         Command::Fabrics(_) => return Err(Status::SEQUENCE_ERROR),
         Command::Admin(_) => return Err(Status::INVALID_OPCODE),
+    };
+    // Compare and Write is the one fused operation that there is (NVM section 3.2.7).
+    let is_fused = match (fuse, &io) {
+        (Fuse::No, _) => false,
+        (Fuse::First, Io::Compare(..)) | (Fuse::Second, Io::Write(..)) if disk.compares => true,
+        _ => return Err(Status::INVALID_FIELD),
     };
     Ok(match io {
         Io::Flush { namespace } => {
@@ -132,7 +145,8 @@ pub fn plan(disk: &Disk, entry: &Entry) -> Result<Plan, Status> {
             let range = disk.range(&blocks)?;
             disk.writable()?;
             is_of(&entry.sgl()?, range.len)?;
-            Plan::Take(range.len as usize, Use::Write(range.offset))
+            fits(range, is_fused)?;
+            Plan::Take(range.len as usize, if is_fused { Use::Replace(range.offset) } else { Use::Write(range.offset) })
         }
         Io::WriteZeroes(blocks, _) => {
             let range = disk.range(&blocks)?;
@@ -150,8 +164,15 @@ pub fn plan(disk: &Disk, entry: &Entry) -> Result<Plan, Status> {
             }
             if deallocates { Plan::Take(len as usize, Use::Deallocate(ranges)) } else { Plan::Done }
         }
-        // Identify says that there is none.
-        Io::Compare(..) => return Err(Status::INVALID_OPCODE),
+        Io::Compare(blocks, _) => {
+            let range = disk.range(&blocks)?;
+            is_of(&entry.sgl()?, range.len)?;
+            fits(range, is_fused)?;
+            Plan::Take(
+                range.len as usize,
+                if is_fused { Use::Expect(range.offset) } else { Use::Compare(range.offset) },
+            )
+        }
         Io::Reservation { .. } if !disk.reserves => return Err(Status::INVALID_OPCODE),
         Io::Reservation { namespace, command } => {
             disk.own(namespace)?;
@@ -177,6 +198,11 @@ fn reservation(command: Reservation, sgl: &Sgl) -> Result<Plan, Status> {
     }
     is_of(sgl, len)?;
     if matches!(sgl, Sgl::InCapsule { .. }) { Err(Status::SGL_TYPE_INVALID) } else { Ok(Plan::Report(len as u32)) }
+}
+
+/// Whether a fused command is of no more than what is compared and written as one (ACWU).
+fn fits(range: Range, is_fused: bool) -> Result<(), Status> {
+    if is_fused && range.len > COMPARED_BLOCKS_MAX * BLOCK { Err(Status::INVALID_FIELD) } else { Ok(()) }
 }
 
 /// Whether a descriptor is of as many bytes as its command has, and of not more than a command may.

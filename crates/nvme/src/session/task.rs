@@ -3,8 +3,9 @@
 use super::plan::{Disk, Plan, Range, Use};
 use crate::command::io;
 use crate::completion::Status;
-use azekura_base::PageBuf;
+use azekura_base::{PageBuf, is_zero};
 use azekura_frontend::Request;
+use azekura_gateway::Piece;
 use azekura_model::CommandKind;
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -70,6 +71,10 @@ pub(super) struct Task {
     /// Requests that are with the front end.
     pub outstanding: usize,
     pub failure: Option<Status>,
+    /// Of two fused commands, the other one, once it is there.
+    pub fused: Option<u16>,
+    /// What a Compare expects, while that is read.
+    expected: Bytes,
 }
 
 impl Task {
@@ -87,6 +92,8 @@ impl Task {
             is_queued: true,
             outstanding: 0,
             failure: None,
+            fused: None,
+            expected: Bytes::new(),
         }
     }
 
@@ -96,6 +103,8 @@ impl Task {
             Plan::Read(range) => range.len as usize,
             Plan::Scan(_) => SCAN_BYTES as usize,
             Plan::Report(len) => len as usize,
+            // Both are held: what was sent, and what is read or written.
+            Plan::Take(len, Use::Compare(_) | Use::Expect(_)) if !self.is_started => 2 * len,
             Plan::Take(len, _) if !self.is_started => len,
             _ => 0,
         };
@@ -106,6 +115,23 @@ impl Task {
     pub fn fail(&mut self, status: Status) {
         self.failure.get_or_insert(status);
         self.ranges.clear();
+    }
+
+    /// Whether what was read is what a Compare expects.
+    pub fn is_as_expected(&self, pieces: &[Piece]) -> bool {
+        let mut expected = &self.expected[..];
+        pieces.iter().all(|piece| {
+            let len = match piece {
+                Piece::Data(bytes) => bytes.len(),
+                Piece::Zero(len) => *len,
+            };
+            let Some((head, rest)) = expected.split_at_checked(len) else { return false };
+            expected = rest;
+            match piece {
+                Piece::Data(bytes) => head == bytes,
+                Piece::Zero(_) => is_zero(head),
+            }
+        }) && expected.is_empty()
     }
 
     /// There is more for the front end to do.
@@ -125,6 +151,12 @@ impl Task {
             Plan::Take(_, Use::Write(offset)) => {
                 self.write = Some(Request::Write { offset, bytes: self.data.finish() });
             }
+            Plan::Take(len, Use::Compare(offset)) => {
+                self.expected = self.data.finish();
+                self.write = Some(Request::Read { offset, len: len as u64 });
+            }
+            // Two are one request, which is made of both.
+            Plan::Take(_, Use::Expect(_) | Use::Replace(_)) => {}
             Plan::Take(_, Use::Deallocate(count)) => {
                 let data = self.data.finish();
                 for range in io::Range::list(&data, count)?.iter().filter(|range| range.count > 0) {

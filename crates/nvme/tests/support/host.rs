@@ -1,7 +1,7 @@
 //! A host of a few lines, and a volume in memory behind its connections.
 
 use super::bytes_of;
-use azekura_base::{HostName, Inbox, NodeId, Outbox, VolumeId};
+use azekura_base::{HostName, Inbox, IoStatus, NodeId, Outbox, VolumeId};
 use azekura_frontend::{
     Admittance, Event, Export, Exports, Listing, MakeListing, Named, Opening, PathState, Portals, Protocol, Request,
     ReservationRequest, Reservations, StreamProtocol, Tag,
@@ -343,6 +343,16 @@ impl Host {
             Request::Write { offset, bytes } => {
                 self.volume[at(offset, bytes.len() as u64)].copy_from_slice(&bytes);
                 Outcome::Done
+            }
+            Request::CompareAndWrite { offset, expected, bytes } => {
+                let held = &mut self.volume[at(offset, bytes.len() as u64)];
+                match held.iter().zip(&expected).position(|(held, expected)| held != expected) {
+                    Some(at) => Outcome::Failed(IoStatus::Miscompare(at as u16)),
+                    None => {
+                        held.copy_from_slice(&bytes);
+                        Outcome::Done
+                    }
+                }
             }
             Request::Zero { offset, len } => {
                 self.volume[at(offset, len)].fill(0);
