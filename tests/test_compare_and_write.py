@@ -148,7 +148,7 @@ def test_counters_that_hosts_raise_at_all_nodes_are_right(cluster, volume):
         for host in hosts:
             host.join(120)
     assert not any(host.is_alive() or host.error for host in hosts)
-    assert all(host.raised > 10 for host in hosts), "by both doors"
+    assert all(host.raised > 10 for host in hosts), [(host.raised, host.lost, host.perhaps) for host in hosts]
     raised, perhaps = sum(host.raised for host in hosts), sum(host.perhaps for host in hosts)
     assert sum(host.lost for host in hosts) > 0, "nobody was in anybody's way"
     found = counted(cluster.addresses[0], volume)

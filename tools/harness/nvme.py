@@ -34,6 +34,7 @@ class Queue:
     def __init__(self, address, subsystem, controller=0xFFFF, queue=0, keep_alive_ms=0, host_id=1, name=HOST):
         host, port = address.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), timeout=20)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.id = 0
         self.send(struct.pack("<BBBBIHBBI", 0, 0, 128, 0, 128, 0, 0, 0, 0) + bytes(112))
         kind, _, rest, _ = self.receive()
@@ -187,6 +188,10 @@ class Queue:
         assert data[9] == 1, "they outlast a loss of power"
         listed = [(int.from_bytes(entry[8:16], "little"), entry[2] == 1, entry[16:32]) for entry in entries]
         return data[4], listed
+
+    def request_event(self):
+        """An Asynchronous Event Request, whose answer is not waited for."""
+        return self.begin(lambda number, sgl: struct.pack("<BBHI16x", 0x0C, 0x40, number, 0) + sgl + bytes(24))
 
     def notification(self):
         """What the log says next of the registration: 1 preempted, 2 reservation released, 3 cleared; 0: nothing."""
