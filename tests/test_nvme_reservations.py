@@ -29,6 +29,8 @@ from tools.harness.process import free_port, wait_until
 
 TARGET = "iqn.2026-01.io.azekura:vol1"
 A, B, C = 0xA, 0xB, 0xC
+# Dword 0 of the event: its type, and the log page that tells more.
+RESERVATION_EVENT = 6 | 0x80 << 16
 DATA = b"d" * 4096
 CHUNK_BLOCKS = (4 << 20) // 512
 CHUNKS = 16
@@ -119,10 +121,12 @@ def test_who_is_preempted_at_another_node_does_not_write(shared):
     assert a.queue.write_status(0, DATA) == b.queue.write_status(8, DATA) == SUCCESS
     held = (WRITE_EXCLUSIVE_REGISTRANTS_ONLY, [(A, True, bytes([1]) * 16), (B, False, bytes([2]) * 16)])
     assert b.queue.registrants() == held
+    event = a.admin.request_event()
     assert b.acquire(PREEMPT, B, A) == SUCCESS
     assert b.queue.registrants() == (WRITE_EXCLUSIVE_REGISTRANTS_ONLY, [(B, True, bytes([2]) * 16)])
     assert a.queue.write_status(0, DATA) == RESERVATION_CONFLICT
     assert a.queue.read(0, 4096) == DATA, "it may read"
+    assert a.admin.complete(event)[0] == RESERVATION_EVENT
     assert [a.admin.notification(), a.admin.notification(), b.admin.notification()] == [1, 0, 0]
     assert b.queue.write_status(0, b"b" * 4096) == SUCCESS
     assert a.register_again(A) == SUCCESS

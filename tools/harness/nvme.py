@@ -167,6 +167,10 @@ class Queue:
         listed = [(int.from_bytes(entry[8:16], "little"), entry[2] == 1, entry[16:32]) for entry in entries]
         return data[4], listed
 
+    def request_event(self):
+        """An Asynchronous Event Request, whose answer is not waited for."""
+        return self.begin(lambda number, sgl: struct.pack("<BBHI16x", 0x0C, 0x40, number, 0) + sgl + bytes(24))
+
     def notification(self):
         """What the log says next of the registration: 1 preempted, 2 reservation released, 3 cleared; 0: nothing."""
         return self.log(0x80, 64)[8]
