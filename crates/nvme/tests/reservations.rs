@@ -285,6 +285,21 @@ fn a_preempted_host_is_barred_and_its_commands_end() {
     assert!(hosts.queues.iter().all(|host| host.rooms.is_empty()), "all memory has become requests");
 }
 
+/// Whoever takes a reservation of all registrants goes on with what it has under way.
+#[test]
+fn a_host_does_not_end_its_own_commands() {
+    let mut hosts = Hosts::reserved(ReservationKind::ExclusiveAccessAllRegistrants);
+    let ids = [0, 1].map(|who| {
+        hosts.queues[who].hold = true;
+        hosts.queues[who].command(&write(0, 512), &[9; 512], 0)
+    });
+    assert_eq!(hosts.send(0, &acquire(Acquire::PreemptAndAbort, KIND), 0xa, 0), OK);
+    for (who, expected) in [(0, OK), (1, Status::ABORTED_BY_PREEMPTION)] {
+        hosts.queues[who].let_go();
+        assert_eq!(hosts.queues[who].completed(ids[who]).0.status, expected);
+    }
+}
+
 #[test]
 fn of_a_long_command_no_more_is_sent_when_it_is_barred() {
     let mut hosts = Hosts::two();

@@ -157,6 +157,7 @@ impl Reference {
             // "The device server shall abort all commands for all registered I_T nexuses" (5.13.11.2.6).
             self.aborted = if abort { self.keys.keys().cloned().collect() } else { BTreeSet::new() };
             self.keys.retain(|name, _| name == from);
+            self.spare(from);
             self.tell(others, NoticeKind::RegistrationsPreempted);
         } else if victims.is_empty() {
             return ReservationStatus::Conflict;
@@ -170,6 +171,7 @@ impl Reference {
                 NoticeKind::RegistrationsPreempted,
             );
             self.aborted = if abort { victims } else { BTreeSet::new() };
+            self.spare(from);
             if !takes {
                 return self.count();
             }
@@ -179,6 +181,13 @@ impl Reference {
         }
         (self.kind, self.holders) = (kind, [from.clone()].into());
         self.count()
+    }
+
+    /// NVMe ends the commands of hosts that were unregistered, and of no others.
+    fn spare(&mut self, from: &Name) {
+        if matches!(from, Name::Nvme { .. }) && self.keys.contains_key(from) {
+            self.aborted.remove(from);
+        }
     }
 
     /// The table of commands in the presence of reservations (SPC-4 section 5.13.1): rows are what the reservation

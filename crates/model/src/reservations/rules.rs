@@ -176,8 +176,10 @@ fn preempt(
         work.next.reservation = None;
     }
     if abort {
-        // With key 0 the sender's, too: all commands of all registrants.
-        let victims = now.registrants.iter().filter(|of| is_victim(of));
+        // In SCSI the sender's, too, where the key is his: with key 0 all commands of all registrants. In NVMe those of
+        // hosts that have lost their registration (Base 2.0 section 8.19).
+        let stays = |of: &Registrant| takes && of.name == *from && matches!(from, RegistrantName::Nvme { .. });
+        let victims = now.registrants.iter().filter(|of| is_victim(of) && !stays(of));
         work.aborted = victims.map(|victim| victim.name.clone()).collect();
     }
     Ok(work.counted())
