@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub mod host;
+pub mod hosts;
 
 use azekura_base::{Inbox, Outbox};
 use azekura_nvme::pdu::reader::{Reader, Received, Side};
