@@ -13,8 +13,8 @@ use super::{ApiArgs, CliError};
 
 /// The keys that the keys of encrypted volumes are wrapped with (KEKs).
 ///
-/// They are in each node's --key-file, a line a version. Rotation: add a line with a higher version and a new key to the
-/// file of every node, as it is read anew by itself; run 'azekura kek rewrap'; and take the older line away when
+/// They are in each node's --key-file, a line a version. Rotation: add a line with a higher version and a new key to
+/// the file of every node, as it is read anew by itself; run 'azekura kek rewrap'; and take the older line away when
 /// 'azekura kek show' says that it wraps nothing. No block of a volume is written for that.
 #[derive(Debug, Args)]
 pub struct KekCommand {

@@ -1,5 +1,7 @@
 //! Connections: receiving into and sending from the streams that the caller has installed.
 
+mod ending;
+
 use crate::{
     CloseReason, ConnId, DESCRIPTORS_MAX, Event, JUST_IN_TIME_BYTES, LINGER_MAX, Reactor, SEND_BYTES_MAX,
     SEND_LOW_WATER, SEND_NOW_MAX, SEND_PIECES_MAX, Stream,
@@ -8,14 +10,14 @@ use crate::{
     sending::Sending,
     socket,
 };
-use azekura_base::{Fill, Outbox, PageBuf};
+use azekura_base::{Fill, PageBuf};
 use socket2::{SockAddr, Socket};
 use std::{
     io, mem,
     net::{Shutdown, SocketAddr},
     os::fd::{AsRawFd, OwnedFd},
     path::Path,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 /// Bytes in one receive that nobody wants.
@@ -30,8 +32,8 @@ pub struct Released(Socket);
 pub enum Close {
     /// Now; what is in the outbox is dropped.
     AtOnce,
-    /// Now; what is in the outbox is dropped, and so is what the peer sends until it closes too, [`LINGER_MAX`] at most:
-    /// it is not told before that nobody reads any more. As [`Close::AtOnce`] while a send is under way.
+    /// Now; what is in the outbox is dropped, and so is what the peer sends until it closes too, [`LINGER_MAX`] at
+    /// most: it is not told before that nobody reads any more. As [`Close::AtOnce`] while a send is under way.
     Lingering,
     /// When the outbox has been sent and the peer has had time to read it: until it closes too, [`LINGER_MAX`] at most.
     /// What it sends meanwhile is dropped.
@@ -233,29 +235,6 @@ impl<S: Stream> Reactor<S> {
         self.kick(conn);
     }
 
-    /// Closes a connection, at once or when its outbox has been sent; [`Event::Closed`] follows, with the reason
-    /// `Local` unless the connection breaks before. Does nothing to an ended one.
-    pub fn close(&mut self, conn: ConnId, when: Close) {
-        let Some(index) = self.connections.index(conn.0) else { return };
-        let connection = self.connections.at(index);
-        match (when, connection.state) {
-            (Close::AfterDrain, State::Open) if connection.stream.is_some() => {
-                connection.state = State::Draining;
-                self.mark_dirty(index);
-            }
-            (Close::Lingering, State::Open | State::Draining) if connection.sending.is_some() => {
-                if let Some(stream) = &mut connection.stream {
-                    *stream.outbox() = Outbox::new();
-                }
-                connection.state = State::Draining;
-                self.after_send(index);
-            }
-            // Somebody wanted the same before, and it is being done.
-            (Close::AfterDrain, State::Draining | State::Lingering) | (Close::Lingering, State::Lingering) => {}
-            _ => self.end(index, CloseReason::Local),
-        }
-    }
-
     /// From now on little is handed to the kernel that the network does not take yet: what the outbox gives first is
     /// sent soon, however much waits in it (decision 0024).
     pub fn send_just_in_time(&mut self, conn: ConnId) {
@@ -443,63 +422,6 @@ impl<S: Stream> Reactor<S> {
                 self.after_send(index);
                 self.mark_dirty(index);
             }
-        }
-    }
-
-    /// Ends the lingering connections whose time is over. Returns the time until the next one's is.
-    pub(crate) fn end_lingering(&mut self) -> Option<Duration> {
-        let now = (!self.lingering.is_empty()).then(Instant::now)?;
-        while let Some((until, conn)) = self.lingering.front() {
-            if *until > now {
-                return Some(*until - now);
-            }
-            if let Some(index) = self.connections.index(conn.0) {
-                self.end(index, CloseReason::Local);
-            }
-            self.lingering.pop_front();
-        }
-        None
-    }
-
-    /// Ends a connection with its last event.
-    fn end(&mut self, index: u32, reason: CloseReason) {
-        let conn = ConnId(self.connections.token(index));
-        self.end_with(index, Event::Closed { conn, reason });
-    }
-
-    fn end_with(&mut self, index: u32, last: Event) {
-        let connection = self.connections.at(index);
-        if connection.state == State::Ended {
-            return;
-        }
-        connection.state = State::Ended;
-        match connection.connecting {
-            Some(ticket) => self.ring.cancel(ticket),
-            None => socket::shut(&connection.socket),
-        }
-        self.ready.push(last);
-        self.ending.push(index);
-    }
-
-    /// Voids the ids of the connections whose last event the previous wait delivered, and drops their streams. None of
-    /// them is in the dirty list, which [`Reactor::start_kicked`] has emptied.
-    pub(crate) fn forget_ended(&mut self) {
-        let mut ended = mem::take(&mut self.ended);
-        for index in ended.drain(..) {
-            self.connections.void(index);
-            let connection = self.connections.at(index);
-            connection.stream = None;
-            connection.forgotten = true;
-            self.free_if_unused(index);
-        }
-        self.ended = ended;
-    }
-
-    /// Frees the slot of a forgotten connection when the kernel is done with it.
-    fn free_if_unused(&mut self, index: u32) {
-        let connection = self.connections.at(index);
-        if connection.in_flight == 0 && connection.forgotten {
-            self.connections.take(index);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Compare and Write, fused (Base section 3.4.2, NVM section 3.2.7): two commands that follow each other on a queue, and
-//! are one request.
+//! Compare and Write, fused (Base section 3.4.2, NVM section 3.2.7): two commands that follow each other on a queue,
+//! and are one request.
 //!
 //! The first waits for the second before it asks for memory, and asks for that of both. So none holds memory while it
 //! waits for more.
@@ -25,8 +25,8 @@ pub(super) enum Fused {
 }
 
 impl Io {
-    /// Looks at which part of a fused operation a command is. Gives what is to be done with it: one that is fused is put
-    /// among the tasks here.
+    /// Looks at which part of a fused operation a command is. Gives what is to be done with it: one that is fused is
+    /// put among the tasks here.
     pub(super) fn fuse(
         &mut self,
         entry: &Entry,
