@@ -142,9 +142,9 @@ def opens(node, volume, folder):
 
 def test_nbd_with_another_projects_key(guarded):
     folder = guarded.folder / "our-key"
-    # Until this node has the authority's key, it says to ask again in a moment.
-    words = ["key", "new", "our-key", "--project", "ours", "--out", folder]
-    wait_until(lambda: run_cli(*words, api=guarded.first.api).returncode == 0, 30, "the authority's key")
+    new = ["key", "new", "our-key", "--project", "ours", "--out", folder]
+    signed = lambda: run_cli(*new, api=guarded.first.api).returncode == 0  # noqa: E731
+    wait_until(signed, 30, "the node to have the authority's key")
     for node in guarded.nodes:
         wait_until(lambda node=node: sees(node, folder) is not None, 30, "the key")
         assert sees(node, folder) == {OURS}

@@ -92,6 +92,12 @@ impl Admission {
         }
     }
 
+    /// Whether what has this name may be there for him, once this node knows it. Before it is known whether anybody is
+    /// an administrator, what is of any project may.
+    pub(crate) fn may_come(&self, who: &Who, name: &str) -> bool {
+        (*who == Who::Anybody && !self.is_known) || self.of(who).sees(name)
+    }
+
     /// What to tell somebody who may not even ask. What is there is not to be guessed from it.
     pub(crate) fn refusal(&self, who: &Who) -> Option<String> {
         let May::Nothing = self.of(who) else { return None };
@@ -227,6 +233,9 @@ mod tests {
             assert_eq!(may.sees("p/v"), open, "where anybody is an administrator, he sees all");
             assert_eq!(may.sees_all_within() == Some(Bounds::All), open);
         }
-        assert!(!Admission::default().of(&Who::Anybody).sees("p/v"), "before anything is known");
+        let nothing_yet = Admission::default();
+        assert!(!nothing_yet.of(&Who::Anybody).sees("p/v") && nothing_yet.may_come(&Who::Anybody, "p/v"));
+        assert!(!nothing_yet.may_come(&Who::Asked(Some(KEY)), "v") && nothing_yet.may_come(&Who::Unasked, "p/v"));
+        assert!(!admission(false, Role::User, None).may_come(&Who::Anybody, "p/v"));
     }
 }

@@ -211,7 +211,7 @@ impl<K: Copy + Ord> Exports for Volumes<'_, K> {
 
     /// What is not for this client does not come for it either.
     fn may_come(&self, name: &str) -> bool {
-        !self.is_certain && self.may().sees(name)
+        !self.is_certain && self.admission.may_come(self.who, name)
     }
 
     fn refusal(&self) -> Option<String> {

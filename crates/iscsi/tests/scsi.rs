@@ -124,7 +124,7 @@ fn a_block_is_replaced_where_it_is_as_expected() {
     almost[300] = 1;
     let (status, sense) = peer.write(&cdb, &almost, 1024, 512);
     assert_eq!((status, why(&sense)), (CHECK, (0xe, 0x1d, 0)));
-    assert_eq!((sense[2] & 0x80, &sense[5..9]), (0x80, &300_u32.to_be_bytes()[..]));
+    assert_eq!((sense[0] & 0x80, &sense[3..7]), (0x80, &300_u32.to_be_bytes()[..]));
     assert_eq!(peer.volume[3 * 512..4 * 512], [6; 512]);
     for bytes in [1000, 512, 2048] {
         assert_eq!(
@@ -208,7 +208,7 @@ fn commands_are_listed_one_and_all() {
         assert_eq!(one[2..4], command[6..8]);
         assert_eq!(one.len(), 4 + usize::from(command[7]));
     }
-    assert_eq!(peer.read(&report(1, 0x89, 0), 64).0[1], 1, "COMPARE AND WRITE is not there");
+    assert_eq!(peer.read(&report(1, 0x8b, 0), 64).0[1], 1, "ORWRITE is not there");
 }
 
 #[test]
