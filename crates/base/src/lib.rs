@@ -22,6 +22,7 @@ mod layers;
 mod mix;
 mod outbox;
 mod peer_key;
+mod project;
 mod repeats;
 mod role;
 mod shared_memory;
@@ -57,6 +58,7 @@ pub use layers::{CompareLayers, Differences, DifferingBlocks, MeasureLayer, Meas
 pub use mix::mix64;
 pub use outbox::Outbox;
 pub use peer_key::{PeerKey, PeerKeyError};
+pub use project::{Bounds, DEFAULT_PROJECT, project_of};
 pub use repeats::{REPEAT_INTERVAL, Repeats};
 pub use role::{Needs, Role, RoleError};
 pub use shared_memory::SharedMemory;

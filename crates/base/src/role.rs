@@ -146,6 +146,15 @@ impl Role {
         matches!(needs, Needs::Nothing | Needs::Grant) || self.has().contains(&needs)
     }
 
+    /// Whether this is a role in one project, and nothing outside of it.
+    #[must_use]
+    pub const fn has_project(self) -> bool {
+        match self {
+            Role::Owner | Role::User | Role::Csi => true,
+            Role::Admin | Role::Operator | Role::Metrics | Role::Node | Role::Join => false,
+        }
+    }
+
     /// Whether somebody with this role may make, see and revoke grants of the `other` role.
     #[must_use]
     pub fn may_grant(self, other: Role) -> bool {

@@ -66,7 +66,7 @@ async fn a_cluster_through_its_api() {
     let (status, body) = ask(n1, "POST", "/v1/volumes", Some(many)).await;
     assert!(status == 507 && body["hint"].as_str().unwrap().contains("overcommit"), "{body}");
     for (body, expected) in [
-        (json!({ "name": "a/b", "size_bytes": GIB }), 422),
+        (json!({ "name": "a/b/c", "size_bytes": GIB }), 422),
         (json!({ "name": "v", "size_bytes": 5 }), 422),
         (json!({ "name": "v", "size_bytes": GIB, "class": "nope" }), 404),
         (json!({ "name": "v", "size_bytes": -1 }), 422),

@@ -173,7 +173,8 @@ async fn volumes(server: &mut Server) {
     for bad in [0, 4095, 65 << 40] {
         assert!(matches!(client.create_volume(&volume("w", bad)).await, Err(MetaError::InvalidSize { .. })));
     }
-    assert!(matches!(client.create_volume(&volume("a/b", GIB)).await, Err(MetaError::InvalidName { .. })));
+    assert!(matches!(client.create_volume(&volume("a b", GIB)).await, Err(MetaError::InvalidName { .. })));
+    assert!(matches!(client.create_volume(&volume("a/b", GIB)).await, Err(MetaError::NotFound { .. })));
     // 20 GiB of devices, ratio 4, 2 copies: volumes up to 40 GiB, of which 1 is taken.
     let model = until(&client, |model| model.volumes.contains_key("v")).await;
     assert_eq!(model.layers[&LayerId(1)].state, LayerState::Head);

@@ -2,6 +2,7 @@
 
 use azekura_base::{PeerKey, PgId, Size};
 
+use crate::projects::QuotaKind;
 use crate::{FailureDomain, named};
 
 mod etcd;
@@ -54,6 +55,8 @@ pub enum Kind {
     Snapshot,
     /// A grant.
     Grant,
+    /// A project.
+    Project,
 }
 
 impl std::fmt::Display for Kind {
@@ -67,6 +70,7 @@ impl std::fmt::Display for Kind {
             Kind::Layer => "layer",
             Kind::Snapshot => "snapshot",
             Kind::Grant => "grant",
+            Kind::Project => "project",
         })
     }
 }
@@ -494,6 +498,50 @@ pub enum MetaError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A project that can't be so.
+    #[error("the project '{name}' is refused: {reason}")]
+    InvalidProject {
+        /// Its name.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A project with something in it.
+    #[error("the project '{project}' is not deleted: it has {what}")]
+    ProjectInUse {
+        /// The project.
+        project: String,
+        /// What is in it, for people.
+        what: String,
+    },
+    /// More than a project may have.
+    #[error(
+        "the project '{project}' may have {}, has {}, and would have {} more",
+        kind.amount(*quota), kind.amount(*used), kind.amount(*more)
+    )]
+    Quota {
+        /// The project.
+        project: String,
+        /// Of what.
+        kind: QuotaKind,
+        /// As much as it may have.
+        quota: u64,
+        /// What it has.
+        used: u64,
+        /// What was asked for.
+        more: u64,
+    },
+    /// A clone that would leave its project.
+    #[error("the clone '{name}' of '{volume}' is not made: a clone is of its source's project")]
+    OtherProject {
+        /// The source.
+        volume: String,
+        /// The clone.
+        name: String,
+    },
+    /// The volumes would promise more than is allowed, told to somebody who may not know what others have.
+    #[error("the cluster has no room for such a volume")]
+    Full,
     /// A volume that can't be encrypted.
     #[error("the volume is not made: {reason}")]
     NotEncrypted {

@@ -6,9 +6,6 @@ use std::collections::BTreeSet;
 
 use crate::Unknown;
 
-/// The project of volumes that belong to no other; the only one yet.
-pub const DEFAULT_PROJECT: &str = "default";
-
 /// What a node's record says that it understands when it knows that keys may be for some volumes alone.
 pub const KEY_VOLUMES: &str = "key_volumes";
 

@@ -26,7 +26,7 @@ pub enum Key<'a> {
     Class(&'a str),
     /// A placement group.
     Group(PgId),
-    /// A volume, by name.
+    /// A volume, by name: `NAME`, or `PROJECT/NAME`.
     Volume(&'a str),
     /// A volume's attachments.
     Attachments(VolumeId),
@@ -48,6 +48,8 @@ pub enum Key<'a> {
     Authority(u32),
     /// A data key of encrypted volumes.
     DataKey(KeyId),
+    /// A project, by name.
+    Project(&'a str),
 }
 
 impl Key<'_> {
@@ -76,6 +78,7 @@ impl Key<'_> {
             "grants" => Key::Grant(name.parse().ok()?),
             "authorities" => Key::Authority(number(name)?),
             "keys" => Key::DataKey(KeyId(number(name)?)),
+            "projects" => Key::Project(name),
             "attachments" => Key::Attachments(VolumeId(number(name)?)),
             "reservations" => Key::Reservations(VolumeId(number(name)?)),
             "snapshots" => {
@@ -121,6 +124,7 @@ impl std::fmt::Display for Key<'_> {
             Key::Grant(id) => write!(f, "grants/{id}"),
             Key::Authority(number) => write!(f, "authorities/{number}"),
             Key::DataKey(id) => write!(f, "keys/{id}"),
+            Key::Project(name) => write!(f, "projects/{name}"),
             Key::Snapshot(volume, name) => write!(f, "snapshots/{volume}/{name}"),
             Key::Layer(id) => write!(f, "layers/{id}"),
             Key::LayerDropped(layer, device) => write!(f, "layers/{layer}/dropped/{device}"),
@@ -146,6 +150,8 @@ mod tests {
             Key::Class("default"),
             Key::Group(PgId(63)),
             Key::Volume("vol1"),
+            Key::Volume("accounts/vol1"),
+            Key::Project("accounts"),
             Key::Attachments(VolumeId(4)),
             Key::Reservations(VolumeId(4)),
             Key::Snapshot(VolumeId(4), "before-upgrade"),

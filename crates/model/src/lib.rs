@@ -22,6 +22,7 @@ mod layer_ends;
 mod members;
 mod memory;
 mod model;
+mod projects;
 mod read;
 mod records;
 mod removal;
@@ -38,18 +39,19 @@ pub use attachments::{
 };
 pub use audit::{AUDIT_PREFIX, AUDIT_RECORDS_MAX, AuditProof, AuditRecord, audit_key, audit_time};
 pub use authorities::AuthorityRecord;
-pub use azekura_base::{AckRule, GrantId, Needs, Role, SecretHash};
+pub use azekura_base::{AckRule, Bounds, DEFAULT_PROJECT, GrantId, Needs, Role, SecretHash, project_of};
 pub use data_keys::{DataKeyRecord, ENCRYPTION, KeyGeneration};
 pub use endpoints::Endpoint;
 pub use error::{EtcdError, Kind, MetaError};
-pub use grants::{ChapRecord, DEFAULT_PROJECT, GrantKind, GrantRecord, HOSTS, HostRecord, KEY_VOLUMES};
+pub use grants::{ChapRecord, GrantKind, GrantRecord, HOSTS, HostRecord, KEY_VOLUMES};
 pub use key_value::{Change, KeyValue};
 pub use keys::{Key, PREFIX};
 pub use layer_ends::{LayerEnd, LayerHolders};
 pub use members::{AliveRecord, DeviceFailure, DeviceRecord, DeviceState, FailureKind, NodeRecord, ShutOut};
 pub use memory::Memory;
 pub use model::{Model, RecordMap, Versioned, group_of};
-pub use read::{Found, Gathered, Halt, Outcome, Records, Step};
+pub use projects::{PROJECTS, ProjectQuota, ProjectRecord, ProjectUse};
+pub use read::{Found, Gathered, Halt, Outcome, Records, Step, check_bounds};
 pub use records::{
     BlockFlaw, ClassRecord, ClusterRecord, FOUND_BLOCKS_MAX, FailureDomain, FoundBlockRecord, GroupPlan, GroupRecord,
     IO_TIMEOUT_DEFAULT_SECONDS, LayerRecord, LayerState, LeaderRecord, ScrubRecord, ScrubTimes, SettingsRecord,

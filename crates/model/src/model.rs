@@ -11,10 +11,10 @@ use azekura_base::{ChunkIndex, DeviceId, GrantId, KeyId, LayerId, NodeId, PgId, 
 use serde::de::DeserializeOwned;
 
 use crate::{
-    AliveRecord, AttachmentsRecord, AuthorityRecord, Change, ClassRecord, ClusterRecord, DataKeyRecord, DeviceRecord,
-    DoubtRecord, GrantRecord, GroupRecord, HOST_PATHS, HoldingsRecord, Key, KeyValue, LayerRecord, LeaderRecord,
-    NodeRecord, RESERVATIONS, ReservationsRecord, ReservationsView, SettingsRecord, SnapshotRecord, VolumeRecord,
-    encode,
+    AliveRecord, AttachmentsRecord, AuthorityRecord, Bounds, Change, ClassRecord, ClusterRecord, DEFAULT_PROJECT,
+    DataKeyRecord, DeviceRecord, DoubtRecord, GrantRecord, GroupRecord, HOST_PATHS, HoldingsRecord, Key, KeyValue,
+    LayerRecord, LeaderRecord, NodeRecord, PROJECTS, ProjectRecord, ProjectUse, RESERVATIONS, ReservationsRecord,
+    ReservationsView, SettingsRecord, SnapshotRecord, VolumeRecord, encode, project_of,
 };
 
 /// A record with the revision of its last change, which a compare-and-swap names.
@@ -82,6 +82,8 @@ pub struct Model {
     pub authorities: RecordMap<u32, AuthorityRecord>,
     /// Data keys of encrypted volumes, wrapped.
     pub data_keys: RecordMap<KeyId, DataKeyRecord>,
+    /// Projects; the default one has no record.
+    pub projects: RecordMap<String, ProjectRecord>,
     /// Every key-value as it is kept, those that end with a lease left out.
     pub keys: Arc<BTreeMap<Arc<str>, Arc<KeyValue>>>,
     /// How often everything has been read, instead of followed: what was known before is to be compared with it.
@@ -105,10 +107,11 @@ fn place<K: Ord + Clone, T>(records: &mut RecordMap<K, T>, key: K, record: Optio
 
 /// Reads a record and checks that it is the one that its key names.
 fn read<T: DeserializeOwned>(
-    kv: &KeyValue,
+    kv: Option<&KeyValue>,
     problem: &mut Option<String>,
     names: impl Fn(&T) -> bool,
 ) -> Option<Arc<Versioned<T>>> {
+    let kv = kv?;
     match serde_json::from_slice::<T>(&kv.value) {
         Ok(record) if names(&record) => Some(Arc::new(Versioned { record, mod_revision: kv.mod_revision })),
         Ok(_) => {
@@ -162,65 +165,65 @@ impl Model {
         let mut problem = None;
         let p = &mut problem;
         match parsed {
-            Key::Cluster => {
-                self.cluster = kv.and_then(|kv| read(kv, p, |cluster: &ClusterRecord| cluster.number().is_some()))
-            }
-            Key::Settings => self.settings = kv.and_then(|kv| read(kv, p, |_| true)),
-            Key::Leader => self.leader = kv.and_then(|kv| read(kv, p, |_| true)),
+            Key::Cluster => self.cluster = read(kv, p, |cluster: &ClusterRecord| cluster.number().is_some()),
+            Key::Settings => self.settings = read(kv, p, |_| true),
+            Key::Leader => self.leader = read(kv, p, |_| true),
             Key::Counter(name) => {
-                let next = kv.and_then(|kv| read::<u64>(kv, p, |_| true));
+                let next = read::<u64>(kv, p, |_| true);
                 match next {
                     Some(next) => Arc::make_mut(&mut self.counters).insert(name.to_owned(), next.record),
                     None => Arc::make_mut(&mut self.counters).remove(name),
                 };
             }
-            Key::Node(id) => {
-                place(&mut self.nodes, id, kv.and_then(|kv| read(kv, p, |node: &NodeRecord| node.id == id)))
-            }
+            Key::Node(id) => place(&mut self.nodes, id, read(kv, p, |node: &NodeRecord| node.id == id)),
             Key::Alive(id) => {
-                place(&mut self.alive, id, kv.and_then(|kv| read(kv, p, |alive: &AliveRecord| alive.node == id)));
+                place(&mut self.alive, id, read(kv, p, |alive: &AliveRecord| alive.node == id));
             }
             Key::Device(id) => {
-                place(&mut self.devices, id, kv.and_then(|kv| read(kv, p, |device: &DeviceRecord| device.id == id)));
+                place(&mut self.devices, id, read(kv, p, |device: &DeviceRecord| device.id == id));
             }
             Key::Class(name) => {
-                let record = kv.and_then(|kv| read(kv, p, |class: &ClassRecord| class.name == name));
+                let record = read(kv, p, |class: &ClassRecord| class.name == name);
                 place(&mut self.classes, name.to_owned(), record);
             }
             Key::Group(id) => {
                 let sound = |group: &GroupRecord| group.id == id && group.in_sync.contains(&group.primary);
-                place(&mut self.groups, id, kv.and_then(|kv| read(kv, p, sound)));
+                place(&mut self.groups, id, read(kv, p, sound));
             }
             Key::Volume(name) => {
-                let record = kv.and_then(|kv| read(kv, p, |volume: &VolumeRecord| volume.name == name));
+                let record = read(kv, p, |volume: &VolumeRecord| volume.name == name);
                 place(&mut self.volumes, name.to_owned(), record);
             }
             Key::Attachments(id) => {
-                let record = kv.and_then(|kv| read(kv, p, |record: &AttachmentsRecord| record.volume == id));
+                let record = read(kv, p, |record: &AttachmentsRecord| record.volume == id);
                 place(&mut self.attachments, id, record);
             }
-            Key::Reservations(id) => place(&mut self.reservations, id, kv.and_then(|kv| read(kv, p, |r| is_of(r, id)))),
+            Key::Reservations(id) => place(&mut self.reservations, id, read(kv, p, |r| is_of(r, id))),
             Key::Layer(id) => {
-                place(&mut self.layers, id, kv.and_then(|kv| read(kv, p, |layer: &LayerRecord| layer.id == id)));
+                place(&mut self.layers, id, read(kv, p, |layer: &LayerRecord| layer.id == id));
             }
             Key::Snapshot(volume, name) => {
                 let sound = |record: &SnapshotRecord| record.volume == volume && record.name == name;
-                let record = kv.and_then(|kv| read(kv, p, sound));
+                let record = read(kv, p, sound);
                 place(&mut self.snapshots, (volume, name.to_owned()), record);
             }
             Key::Doubt(node) => {
-                place(&mut self.doubts, node.to_owned(), kv.and_then(|kv| read(kv, p, |_: &DoubtRecord| true)));
+                place(&mut self.doubts, node.to_owned(), read(kv, p, |_: &DoubtRecord| true));
             }
             Key::Holdings(id) => {
-                let record = kv.and_then(|kv| read(kv, p, |holdings: &HoldingsRecord| holdings.device == id));
+                let record = read(kv, p, |holdings: &HoldingsRecord| holdings.device == id);
                 place(&mut self.holdings, id, record);
             }
-            Key::Grant(id) => place(&mut self.grants, id, kv.and_then(|kv| read(kv, p, |_| true))),
+            Key::Grant(id) => place(&mut self.grants, id, read(kv, p, |_| true)),
             Key::Authority(number) => {
-                let record = kv.and_then(|kv| read(kv, p, |record: &AuthorityRecord| record.number == number));
+                let record = read(kv, p, |record: &AuthorityRecord| record.number == number);
                 place(&mut self.authorities, number, record);
             }
-            Key::DataKey(id) => place(&mut self.data_keys, id, kv.and_then(|kv| read(kv, p, |key| is_key(key, id)))),
+            Key::DataKey(id) => place(&mut self.data_keys, id, read(kv, p, |key| is_key(key, id))),
+            Key::Project(name) => {
+                let record = read(kv, p, |project: &ProjectRecord| project.name == name);
+                place(&mut self.projects, name.to_owned(), record);
+            }
             Key::LayerDropped(layer, device) => {
                 let (dropped, pair) = (Arc::make_mut(&mut self.dropped), (layer, device));
                 let _known = if kv.is_some() { dropped.insert(pair) } else { dropped.remove(&pair) };
@@ -259,6 +262,47 @@ impl Model {
             Key::Leader => self.leader.as_ref().map(|found| leased(name, found)),
             _ => None,
         }
+    }
+
+    /// The cluster as somebody sees it who has to do with these volumes alone: without other volumes, projects and
+    /// grants. What hangs on a volume by its number is found through the volume only, and stays.
+    #[must_use]
+    pub fn within(self: &Arc<Model>, bounds: &Bounds) -> Arc<Model> {
+        let Some(project) = bounds.project() else { return Arc::clone(self) };
+        let mut model = Model::clone(self);
+        let inside = |(name, _): &(&String, &Arc<_>)| bounds.sees(name);
+        let own = |(name, record): (&String, &Arc<_>)| (name.clone(), Arc::clone(record));
+        if project != DEFAULT_PROJECT {
+            // In the order of names they stand one after the other.
+            let from = self.volumes.range(format!("{project}/")..);
+            model.volumes = Arc::new(from.take_while(inside).map(own).collect());
+        } else if !self.volumes.keys().all(|name| bounds.sees(name)) {
+            model.volumes = Arc::new(self.volumes.iter().filter(inside).map(own).collect());
+        }
+        let projects = self.projects.iter().filter(|(name, _)| bounds.has(name));
+        model.projects = Arc::new(projects.map(|(name, record)| (name.clone(), Arc::clone(record))).collect());
+        if !self.grants.values().all(|grant| bounds.has(&grant.project)) {
+            let grants = self.grants.iter().filter(|(_, grant)| bounds.has(&grant.project));
+            model.grants = Arc::new(grants.map(|(id, grant)| (*id, Arc::clone(grant))).collect());
+        }
+        Arc::new(model)
+    }
+
+    /// What is there of a project, counted.
+    #[must_use]
+    pub fn project_use(&self, project: &str) -> ProjectUse {
+        let volumes = self.volumes.values().filter(|volume| project_of(&volume.name) == project);
+        volumes.fold(ProjectUse::default(), |sum, volume| {
+            let snapshots = self.snapshots_of(volume.id).count() as u64;
+            sum.plus(ProjectUse::of(volume)).plus(ProjectUse::of_snapshots(snapshots))
+        })
+    }
+
+    /// Nodes whose version keeps no projects apart: nobody may have one while there are such.
+    #[must_use]
+    pub fn ignoring_projects(&self) -> Vec<&str> {
+        let nodes = self.nodes.values().filter(|node| !node.removed && !node.understands.contains(PROJECTS));
+        nodes.map(|node| node.name.as_str()).collect()
     }
 
     /// The volume with this id.

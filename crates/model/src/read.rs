@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
 
-use crate::{Condition, Key, KeyValue, MetaError, Model, Txn};
+use crate::{Bounds, Condition, Key, KeyValue, Kind, MetaError, Model, Txn};
 
 /// Keys as they were read, each with the revision of its last change; `None`: the key was not there.
 pub type Gathered = BTreeMap<String, Option<KeyValue>>;
@@ -20,6 +20,8 @@ pub struct Records<'a> {
     /// `None`: all keys are as the model has them.
     read: Option<&'a Gathered>,
     uncertain: bool,
+    /// Of volumes outside, no transition comes to anything.
+    bounds: &'a Bounds,
 }
 
 /// Why a transition did not come to an end.
@@ -57,14 +59,21 @@ impl<'a> Records<'a> {
     /// Everything as a model has it. When the model is not the newest, the conditions of what comes of it do not hold.
     #[must_use]
     pub fn known(model: &'a Model) -> Records<'a> {
-        Records { model, read: None, uncertain: false }
+        Records { model, read: None, uncertain: false, bounds: &Bounds::All }
     }
 
     /// What was read, and a model that may be older. `uncertain`: an earlier attempt at the same transition may have
     /// been executed.
     #[must_use]
     pub fn gathered(model: &'a Model, read: &'a Gathered, uncertain: bool) -> Records<'a> {
-        Records { model, read: Some(read), uncertain }
+        Records { model, read: Some(read), uncertain, bounds: &Bounds::All }
+    }
+
+    /// The same for somebody who has to do with these volumes alone: for him there are no others, whether there are or
+    /// not, and whatever a transition wants with one is refused.
+    #[must_use]
+    pub fn within(self, bounds: &'a Bounds) -> Records<'a> {
+        Records { bounds, ..self }
     }
 
     /// An earlier attempt may have been executed.
@@ -128,6 +137,9 @@ impl<'a> Records<'a> {
     }
 
     fn look_up(&self, names: Vec<String>) -> Result<Vec<Found>, Halt> {
+        if *self.bounds != Bounds::All {
+            names.iter().try_for_each(|name| check_bounds(self.bounds, name))?;
+        }
         let Some(read) = self.read else {
             return Ok(names.into_iter().map(|key| Found { kv: self.model.key_value(&key), key }).collect());
         };
@@ -137,6 +149,19 @@ impl<'a> Records<'a> {
         }
         Ok(names.into_iter().map(|key| Found { kv: read[&key].clone(), key }).collect())
     }
+}
+
+/// Refuses a volume or a project outside.
+///
+/// # Errors
+/// As if it were not there.
+pub fn check_bounds(bounds: &Bounds, key: &str) -> Result<(), MetaError> {
+    let (kind, name) = match Key::parse(key.as_bytes()) {
+        Some(Key::Volume(name)) if !bounds.sees(name) => (Kind::Volume, name),
+        Some(Key::Project(name)) if !bounds.has(name) => (Kind::Project, name),
+        _ => return Ok(()),
+    };
+    Err(MetaError::NotFound { kind, name: name.to_owned() })
 }
 
 /// A key as it was found.

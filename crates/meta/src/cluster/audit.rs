@@ -67,7 +67,7 @@ impl MetaClient {
         let random = getrandom::u64().unwrap_or_default();
         let (key, revision) = (audit_key(&record.at, random), AtomicI64::new(0));
         let deed = Deed(Arc::new(DeedState { key, record, revision }));
-        (MetaClient { inner: Arc::clone(&self.inner), deed: Some(deed.clone()) }, deed)
+        (MetaClient { deed: Some(deed.clone()), ..self.clone() }, deed)
     }
 
     /// Executes a change once, with the record of whoever has asked for it.

@@ -31,7 +31,7 @@ impl MetaClient {
     /// snapshot.
     pub async fn finish_cut(&self, cut: &Cut) -> Result<Snapped, MetaError> {
         // All writes of the volumes wait for this: the first attempt is made without asking what there is.
-        let model = self.model_at(cut.revision).await?;
+        let model = self.whole_model_at(cut.revision).await?;
         let finish = |records: &Records<'_>| finish_cut(records, cut);
         let ((snapshots, volumes), revision) = self.run_known("finishing a snapshot", &model, finish).await?;
         Ok(Snapped { snapshots, volumes, revision })

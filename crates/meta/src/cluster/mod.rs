@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use azekura_model::{EtcdError, Found, Gathered, Halt, Key, MetaError, Model, Outcome, PREFIX, Records, Step};
+use azekura_model::{
+    Bounds, EtcdError, Found, Gathered, Halt, Key, MetaError, Model, Outcome, PREFIX, Records, Step, check_bounds,
+};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -25,6 +27,7 @@ mod groups;
 mod identity;
 mod layers;
 mod members;
+mod projects;
 mod removal;
 mod reservations;
 mod restored;
@@ -85,6 +88,8 @@ pub struct MetaClient {
     inner: Arc<Inner>,
     /// On whose behalf it changes something, if it is somebody's.
     deed: Option<Deed>,
+    /// What it shows and changes: for it, there is nothing outside.
+    bounds: Arc<Bounds>,
 }
 
 #[derive(Debug)]
@@ -149,10 +154,33 @@ impl MetaClient {
         let follow = tokio::spawn(follow::follow(etcd.clone(), model_sender, link_sender));
         let (written, audited) = (AtomicI64::new(0), AtomicU64::new(0));
         let inner = Inner { etcd, model, link, follow, creating: Mutex::new(()), written, audited };
-        Ok(MetaClient { inner: Arc::new(inner), deed: None })
+        Ok(MetaClient { inner: Arc::new(inner), deed: None, bounds: Arc::new(Bounds::All) })
     }
 
-    /// Follows the model: always the newest one, also through restarts of the server.
+    /// This client for somebody who has to do with these volumes alone: what is outside it neither shows nor changes,
+    /// as if it were not there. But [`MetaClient::watch_model`] shows all.
+    #[must_use]
+    pub fn within(&self, bounds: &Bounds) -> MetaClient {
+        MetaClient { bounds: Arc::new(bounds.clone()), ..self.clone() }
+    }
+
+    /// What it shows and changes.
+    #[must_use]
+    pub fn bounds(&self) -> &Bounds {
+        &self.bounds
+    }
+
+    /// An error as it is told to whoever this client is for: others' volumes do not show in it.
+    #[must_use]
+    pub fn told(&self, error: MetaError) -> MetaError {
+        match error {
+            MetaError::Overcommit { .. } if *self.bounds != Bounds::All => MetaError::Full,
+            error => error,
+        }
+    }
+
+    /// Follows the model: always the newest one, also through restarts of the server. Within no bounds: for those who
+    /// want to know when something changes.
     #[must_use]
     pub fn watch_model(&self) -> watch::Receiver<Arc<Model>> {
         self.inner.model.clone()
@@ -161,6 +189,11 @@ impl MetaClient {
     /// The model as it is now.
     #[must_use]
     pub fn model(&self) -> Arc<Model> {
+        self.whole_model().within(&self.bounds)
+    }
+
+    /// The model as it is now, within no bounds: what transitions go by.
+    fn whole_model(&self) -> Arc<Model> {
         Arc::clone(&self.inner.model.borrow())
     }
 
@@ -178,6 +211,11 @@ impl MetaClient {
 
     /// Waits until the model holds every change up to `revision`. Only for revisions of the cluster's own keys.
     pub async fn model_at(&self, revision: i64) -> Result<Arc<Model>, MetaError> {
+        Ok(self.whole_model_at(revision).await?.within(&self.bounds))
+    }
+
+    /// The same, within no bounds.
+    async fn whole_model_at(&self, revision: i64) -> Result<Arc<Model>, MetaError> {
         let mut model = self.inner.model.clone();
         let reached = tokio::time::timeout(OPERATION_TIMEOUT, model.wait_for(|model| model.revision >= revision)).await;
         match reached {
@@ -222,6 +260,7 @@ impl MetaClient {
     /// Reads keys as of one revision.
     async fn get_all<const N: usize>(&self, keys: [&Key<'_>; N], deadline: Instant) -> Result<[Found; N], MetaError> {
         let names: Vec<String> = keys.iter().map(ToString::to_string).collect();
+        names.iter().try_for_each(|name| check_bounds(&self.bounds, name))?;
         let (values, _) = self.inner.etcd.get_all(&names, deadline).await?;
         let mut values = values.into_iter();
         Ok(std::array::from_fn(|index| Found { key: names[index].clone(), kv: values.next().flatten() }))
@@ -249,7 +288,7 @@ impl MetaClient {
         model: &Model,
         transition: impl Fn(&Records<'_>) -> Outcome<T> + Sync,
     ) -> Result<(T, i64), MetaError> {
-        let first = match transition(&Records::known(model)) {
+        let first = match transition(&Records::known(model).within(&self.bounds)) {
             Ok(step) => self.take(step).await.ok(),
             Err(_) => None,
         };
@@ -266,16 +305,16 @@ impl MetaClient {
         Try { deadline, uncertain }: Try,
         transition: impl Fn(&Records<'_>) -> Outcome<T>,
     ) -> Result<Attempt<(T, i64)>, MetaError> {
-        let (mut model, mut read) = (self.model(), Gathered::new());
+        let (mut model, mut read) = (self.whole_model(), Gathered::new());
         loop {
-            match transition(&Records::gathered(&model, &read, uncertain)) {
+            match transition(&Records::gathered(&model, &read, uncertain).within(&self.bounds)) {
                 Ok(step) => return self.take(step).await,
                 // The refusal may be for what this client has changed just now, and the model does not know it yet.
                 Err(Halt::Refused(error)) => match self.inner.written.load(Ordering::Relaxed) {
-                    written if model.revision < written => model = self.model_at(written).await?,
-                    _ => return Err(error),
+                    written if model.revision < written => model = self.whole_model_at(written).await?,
+                    _ => return Err(self.told(error)),
                 },
-                Err(Halt::Wait(revision)) => model = self.model_at(revision).await?,
+                Err(Halt::Wait(revision)) => model = self.whole_model_at(revision).await?,
                 Err(Halt::Read(keys)) => {
                     let (values, _) = self.inner.etcd.get_all(&keys, deadline).await?;
                     read.extend(keys.into_iter().zip(values));

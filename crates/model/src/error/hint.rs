@@ -24,10 +24,10 @@ fn let_in(node: &str) -> String {
 
 /// What shows what there is.
 fn list_of(kind: Kind) -> &'static str {
-    if kind == Kind::Grant {
-        "'azekura token list' shows all grants"
-    } else {
-        "'azekura snapshot list' shows all snapshots"
+    match kind {
+        Kind::Grant => "'azekura token list' shows all grants",
+        Kind::Project => "'azekura project list' shows all projects, 'azekura project create' makes one",
+        _ => "'azekura snapshot list' shows all snapshots",
     }
 }
 
@@ -52,13 +52,13 @@ impl MetaError {
             E::NotFound { kind: Kind::Device, .. } => {
                 "'azekura device list' shows all devices; name one by its number, or as NODE/NAME".into()
             }
-            E::NotFound { kind: kind @ (Kind::Snapshot | Kind::Grant), .. } => list_of(*kind).into(),
+            E::NotFound { kind: kind @ (Kind::Snapshot | Kind::Grant | Kind::Project), .. } => list_of(*kind).into(),
             E::NotFound { .. } | E::NotEncrypted { .. } => return None,
             E::InvalidName { .. } => {
                 "use 1 to 127 letters, digits, '.', '_' or '-', beginning with a letter or digit".into()
             }
             E::InvalidSize { .. } => "give a multiple of 4096 bytes up to 64 TiB, for example 10GiB".into(),
-            E::InvalidClass { .. } | E::InvalidSetting { .. } | E::InvalidGrant { .. } | E::KeysRefused { .. } => return None,
+            E::InvalidClass { .. } | E::InvalidSetting { .. } | E::InvalidGrant { .. } | E::InvalidProject { .. } | E::KeysRefused { .. } => return None,
             E::DrainRefused { .. } => "add nodes or devices first, or delete volumes".into(),
             E::NotEnoughDevices { failure_domain, copies, .. } => match failure_domain {
                 FailureDomain::Device => format!("add devices, or use a class with fewer than {copies} copies"),
@@ -72,6 +72,13 @@ impl MetaError {
             E::TooManySnapshots { volume, .. } => {
                 format!("'azekura snapshot list {volume}' shows them, 'azekura snapshot delete' deletes one")
             }
+            E::Quota { project, kind, .. } => format!(
+                "delete some ('azekura project show {project}' tells what it has), or let an administrator raise the quota: azekura \
+                 project set {project} --{}", kind.option()
+            ),
+            E::ProjectInUse { project, .. } => format!("delete and revoke what 'azekura project show {project}' tells of first"),
+            E::OtherProject { volume, .. } => format!("name it as '{volume}' is named, with the same project before the '/' or with none"),
+            E::Full => "delete volumes, or ask an administrator".into(),
             E::TooManyVolumes { .. } => "make snapshots of fewer volumes at once".into(),
             E::InUse { volume, what: "deleted" } => format!(
                 "stop its clients first ('azekura volume show {volume}' tells where they are); --force deletes it under them"

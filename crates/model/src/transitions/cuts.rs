@@ -4,6 +4,7 @@
 
 use azekura_base::{LayerId, NodeId};
 
+use super::projects::Accounts;
 use super::volumes::check_name;
 use crate::{
     AttachmentsRecord, CutRecord, Found, Halt, Key, Kind, LayerRecord, LayerState, MetaError, Outcome, Records,
@@ -108,13 +109,16 @@ pub fn begin_cut(
     let first = layers.next_id()?;
     let mut txn = Txn::new().when_as(&layers);
     let mut begun = Vec::with_capacity(found.len());
+    let mut accounts = Accounts::default();
     for (index, (cut, (found, mut record))) in volumes.iter().zip(found).enumerate() {
         check_room(records, &record)?;
+        accounts.snapshots(&record.name, 1, 0);
         let next = LayerId(first + index as u64);
         let mut parent = record.head;
         if let Some(name) = &cut.back_to {
             let (snapshot, layer) = find_snapshot(records, &record, name)?;
             parent = snapshot.1.layer;
+            accounts.changed(&record, &VolumeRecord { size_bytes: snapshot.1.size_bytes, ..record.clone() });
             // Whoever merges the layer has to see that it carries one more.
             txn = txn.when_as(&snapshot.0).when_as(&layer.0).put(&layer.0.key, &layer.1);
         }
@@ -125,6 +129,8 @@ pub fn begin_cut(
         txn = txn.when_as(&found).when_absent(&layer_key).put(&found.key, &record).put(&layer_key, &layer);
         begun.push((cut.clone(), record));
     }
+    // Before any write waits for it; what counts is what there is when it is finished.
+    accounts.check(records)?;
     Ok(Step::Run(txn.put(&layers.key, &(first + volumes.len() as u64)), begun))
 }
 
@@ -148,18 +154,22 @@ pub fn finish_cut(records: &Records<'_>, cut: &Cut) -> Outcome<Finished> {
     }
     let mut txn = Txn::new();
     let (mut snapshots, mut volumes) = (Vec::new(), Vec::new());
+    let mut accounts = Accounts::default();
     let found = find_volumes(records, &wishes)?;
     for ((wish, volume), (there, snapshot_key)) in wishes.iter().zip(found).zip(taken) {
         if there.is_some() {
             let name = format!("{}@{}", volume.1.name, wish.snapshot);
             return Err(MetaError::Exists { kind: Kind::Snapshot, name }.into());
         }
+        let before = volume.1.clone();
         let (more, snapshot, record) = finish_one(records, txn, &cut.id, wish, volume)?;
+        accounts.snapshots(&record.name, 1, 0);
+        accounts.changed(&before, &record);
         txn = more.when_absent(&snapshot_key.key).put(&snapshot_key.key, &snapshot);
         snapshots.push(snapshot);
         volumes.push(record);
     }
-    Ok(Step::Run(note_snapshots(txn), (snapshots, volumes)))
+    Ok(Step::Run(accounts.settle(records, note_snapshots(txn))?, (snapshots, volumes)))
 }
 
 /// Finishes a cut of one volume: adds to the change, and gives the snapshot and the volume as they are then.

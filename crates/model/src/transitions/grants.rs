@@ -6,8 +6,8 @@ use azekura_base::{GrantId, Needs, PeerKey, Role};
 
 use super::volumes::{check_name, missing};
 use crate::{
-    DEFAULT_PROJECT, GrantKind, GrantRecord, KEY_VOLUMES, Key, Kind, MetaError, Model, NodeRecord, Outcome, Records,
-    Step, Txn, Versioned,
+    Bounds, DEFAULT_PROJECT, Found, GrantKind, GrantRecord, Halt, KEY_VOLUMES, Key, Kind, MetaError, Model, NodeRecord,
+    Outcome, Records, Step, Txn, Versioned,
 };
 
 /// The most grants that a cluster has: every node keeps all of them in memory.
@@ -57,8 +57,13 @@ fn refusal(grant: &GrantRecord, now: u64) -> Option<String> {
             return Some("a join token ends, after at most 7 days".to_owned());
         }
     }
-    if grant.project != DEFAULT_PROJECT {
-        return Some(format!("there is no project '{}', only '{DEFAULT_PROJECT}'", grant.project));
+    if grant.project != DEFAULT_PROJECT && !grant.role.has_project() {
+        return Some(format!("the role '{}' is for the whole cluster, and for no project", grant.role));
+    }
+    let bounds = Bounds::Project(grant.project.clone());
+    let outside = grant.volumes.iter().flatten().find(|volume| grant.role.has_project() && !bounds.sees(volume));
+    if let Some(volume) = outside {
+        return Some(format!("'{volume}' is no volume of the project '{}'", grant.project));
     }
     (!grant.counts_at(now)).then(|| "it would have ended already; give a time that is to come".to_owned())
 }
@@ -71,6 +76,9 @@ fn refusal_of_key(grant: &GrantRecord, model: &Model) -> Option<String> {
     let key = PeerKey(grant.hash.0);
     let has = |record: &&Arc<Versioned<GrantRecord>>| record.kind == GrantKind::Key && record.hash == grant.hash;
     if let Some(other) = model.grants.values().find(has) {
+        if other.project != grant.project {
+            return Some("the key has a grant already".to_owned());
+        }
         return Some(format!("the key is {}'s already: azekura key revoke {}", other.name, other.name));
     }
     let its = |node: &&Arc<Versioned<NodeRecord>>| node.keys.as_ref().is_some_and(|keys| keys.contains(&key));
@@ -86,9 +94,25 @@ fn refusal_of_key(grant: &GrantRecord, model: &Model) -> Option<String> {
 /// Why this host can't have a grant: it has one.
 fn refusal_of_host(grant: &GrantRecord, model: &Model) -> Option<String> {
     let name = &grant.host.as_ref()?.name;
-    let mut hosts = model.grants.values().filter_map(|other| Some((&other.name, &other.host.as_ref()?.name)));
+    let mut hosts = model.grants.values().filter_map(|other| Some((other, &other.host.as_ref()?.name)));
     let (other, _) = hosts.find(|(_, other)| *other == name)?;
+    if other.project != grant.project {
+        return Some(format!("the host {name} has a grant already"));
+    }
+    let other = &other.name;
     Some(format!("the host {name} is {other}'s already: azekura host remove {other}"))
+}
+
+/// The record of a grant's project, which must be there; `None`: the default one has none.
+fn find_project(records: &Records<'_>, project: &str) -> Result<Option<Found>, Halt> {
+    if project == DEFAULT_PROJECT {
+        return Ok(None);
+    }
+    let found = records.find(&Key::Project(project))?;
+    if found.kv.is_none() {
+        return Err(missing(Kind::Project, project).into());
+    }
+    Ok(Some(found))
 }
 
 /// Makes a grant. `id`: 64 random bits, the same in every attempt. `now`: seconds since 1970.
@@ -112,7 +136,9 @@ pub fn create_grant(records: &Records<'_>, id: GrantId, grant: &GrantRecord, now
         Some(_) => return Err(refused(format!("its number {id} is another one's already; try again")).into()),
         None => {}
     }
-    if model.grants.values().any(|other| other.name == grant.name) {
+    let project = find_project(records, &grant.project)?;
+    // What grants other projects have is nobody's business.
+    if model.grants.values().any(|other| other.name == grant.name && other.project == grant.project) {
         return Err(MetaError::Exists { kind: Kind::Grant, name: grant.name.clone() }.into());
     }
     if let Some(reason) = refusal_of_key(grant, model).or_else(|| refusal_of_host(grant, model)) {
@@ -122,6 +148,8 @@ pub fn create_grant(records: &Records<'_>, id: GrantId, grant: &GrantRecord, now
         return Err(refused(format!("there are {GRANTS_MAX}, which is as many as may be; revoke some first")).into());
     }
     let txn = Txn::new().when_as(&found).when_as(&counter);
+    // Who deletes the project wants to know of all its grants.
+    let txn = project.iter().fold(txn, Txn::when_as);
     Ok(Step::Run(txn.put(&found.key, grant).put(&counter.key, &(counter.next_id()? + 1)), ()))
 }
 

@@ -20,6 +20,7 @@ pub mod keys;
 pub mod layers;
 pub mod members;
 pub mod new_groups;
+pub mod projects;
 pub mod removal;
 pub mod reservations;
 pub mod restored;
@@ -30,5 +31,7 @@ pub mod volumes;
 
 #[cfg(test)]
 mod data_keys_tests;
+#[cfg(test)]
+mod projects_tests;
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use azekura_base::{DeviceId, VolumeId};
 use serde_json::{Map, Value, json};
 
+use super::projects::recount;
 use crate::history::{Changes, Copied, CopiedKey, is_lasting};
 use crate::{
     AttachmentsRecord, ClusterRecord, Condition, DoubtRecord, HoldingsRecord, Key, LayerRecord, LayerState, MetaError,
@@ -170,6 +171,7 @@ fn merge(model: &Model, copies: &[Copied]) -> Result<Plan, MetaError> {
     end_grants_of_the_backup(&mut plan, newest, beyond);
     remove_strangers(&mut plan);
     remove_layers_of_no_cut(&mut plan);
+    recount(&mut plan.values);
     Ok(plan)
 }
 

@@ -4,11 +4,12 @@ use azekura_base::{LayerId, VolumeId};
 
 use super::cuts::{find_snapshot, note_snapshots};
 use super::data_keys::forget_key;
-use super::volumes::{check_name, check_overcommit, check_size, missing};
+use super::projects::Accounts;
+use super::volumes::{check_overcommit, check_size, check_volume_name, missing};
 use crate::data_keys::KeyUser;
 use crate::{
     Key, Kind, LayerRecord, LayerState, MetaError, Outcome, ProtectionRecord, Records, SnapshotRecord, Step, Txn,
-    Unknown, VolumeAccess, VolumeRecord,
+    Unknown, VolumeAccess, VolumeRecord, project_of,
 };
 
 /// A volume to make from a snapshot.
@@ -35,13 +36,18 @@ pub fn delete_snapshot(records: &Records<'_>, volume: VolumeId, name: &str) -> O
     let found = records.find(&Key::Snapshot(volume, name))?;
     let Some(snapshot) = found.record::<SnapshotRecord>()? else { return Ok(Step::Done(records.is_uncertain(), 0)) };
     let layer = records.find(&Key::Layer(snapshot.layer))?;
+    let mut accounts = Accounts::default();
+    // That of a volume that is gone has been counted out with it, and the volume was there when it was made.
+    if let Some(volume) = records.model(found.mod_revision())?.volume_by_id(volume) {
+        accounts.snapshots(&volume.name, 0, 1);
+    }
     let mut txn = Txn::new().when_as(&found).delete(&found.key);
     if let Some(mut record) = layer.record::<LayerRecord>()? {
         record.state = LayerState::Hidden;
         txn = txn.when_as(&layer).put(&layer.key, &record);
         txn = forget_key(records, txn, record.key, KeyUser::Snapshot(volume, name))?;
     }
-    Ok(Step::Run(note_snapshots(txn), true))
+    Ok(Step::Run(accounts.settle(records, note_snapshots(txn))?, true))
 }
 
 /// Makes a volume whose blocks are a snapshot's until it is written. `uuid`: the volume's random identity, the same in
@@ -50,7 +56,11 @@ pub fn delete_snapshot(records: &Records<'_>, volume: VolumeId, name: &str) -> O
 /// # Errors
 /// When the name is taken, the snapshot is missing or larger, or too much would be promised.
 pub fn clone_snapshot(records: &Records<'_>, spec: &CloneSpec, uuid: &str, created: &str) -> Outcome<VolumeRecord> {
-    check_name(Kind::Volume, &spec.name)?;
+    check_volume_name(&spec.name)?;
+    if project_of(&spec.name) != project_of(&spec.volume) {
+        let CloneSpec { volume, name, .. } = spec.clone();
+        return Err(MetaError::OtherProject { volume, name }.into());
+    }
     let keys = [Key::Volume(&spec.name), Key::Volume(&spec.volume), Key::Counter("volumes"), Key::Counter("layers")];
     let [made, source, volumes, layers] = records.find_all(keys.each_ref())?;
     match made.record::<VolumeRecord>()? {
@@ -90,6 +100,8 @@ pub fn clone_snapshot(records: &Records<'_>, spec: &CloneSpec, uuid: &str, creat
         limits: from.limits,
         unknown: Unknown::default(),
     };
+    let mut accounts = Accounts::default();
+    accounts.made(&record);
     let head = LayerRecord::new(layer, record.id, Some(snapshot.1.layer), LayerState::Head, &from.class);
     let head = head.with_key(record.key);
     let head_key = Key::Layer(layer).to_string();
@@ -106,7 +118,7 @@ pub fn clone_snapshot(records: &Records<'_>, spec: &CloneSpec, uuid: &str, creat
         .put(&below.0.key, &below.1)
         .put(&volumes.key, &(id + 1))
         .put(&layers.key, &(layer.0 + 1));
-    Ok(Step::Run(txn, record))
+    Ok(Step::Run(accounts.settle(records, txn)?, record))
 }
 
 /// Sets how a volume's snapshots come and go by themselves; `None`: none come any more, and those that are there stay.

@@ -3,6 +3,7 @@
 use azekura_base::{BLOCK_SIZE, IoLimits, LayerId, VOLUME_SIZE_MAX, VolumeId};
 
 use super::data_keys;
+use super::projects::{Accounts, check_project_name, use_revision};
 use crate::data_keys::KeyUser;
 use crate::{
     AttachmentsRecord, ClassRecord, DataKeyRecord, Key, Kind, LayerRecord, LayerState, MetaError, Model, Outcome,
@@ -41,7 +42,7 @@ pub struct VolumeSpec {
 impl VolumeSpec {
     /// Whether such a volume can be: its name, its size and its limits.
     pub fn check(&self) -> Result<(), MetaError> {
-        check_name(Kind::Volume, &self.name)?;
+        check_volume_name(&self.name)?;
         check_limits(self.limits.as_ref())?;
         check_size(self.size_bytes)
     }
@@ -62,6 +63,18 @@ pub fn check_name(kind: Kind, name: &str) -> Result<(), MetaError> {
         return Ok(());
     };
     Err(MetaError::InvalidName { kind, name: name.to_owned(), reason })
+}
+
+/// Checks a volume's name: `NAME`, or `PROJECT/NAME` where that is not the default project.
+pub fn check_volume_name(name: &str) -> Result<(), MetaError> {
+    let Some((project, rest)) = name.split_once('/') else { return check_name(Kind::Volume, name) };
+    check_project_name(project)?;
+    check_name(Kind::Volume, rest)?;
+    if name.len() <= NAME_LENGTH_MAX {
+        return Ok(());
+    }
+    let reason = format!("it has more than {NAME_LENGTH_MAX} characters with its project");
+    Err(MetaError::InvalidName { kind: Kind::Volume, name: name.to_owned(), reason })
 }
 
 /// Whether a volume can have this size.
@@ -165,6 +178,8 @@ pub fn create_volume(records: &Records<'_>, spec: &VolumeSpec, uuid: &str, creat
         limits: spec.limits,
         unknown: Unknown::default(),
     };
+    let mut accounts = Accounts::default();
+    accounts.made(&record);
     let head = LayerRecord::new(LayerId(layer), record.id, None, LayerState::Head, &spec.class).with_key(record.key);
     let head_key = Key::Layer(head.id).to_string();
     let txn = data_keys::make_key(records, spec.key.as_ref())?
@@ -177,7 +192,7 @@ pub fn create_volume(records: &Records<'_>, spec: &VolumeSpec, uuid: &str, creat
         .put(&head_key, &head)
         .put(&volumes.key, &(id + 1))
         .put(&layers.key, &(layer + 1));
-    Ok(Step::Run(txn, record))
+    Ok(Step::Run(accounts.settle(records, txn)?, record))
 }
 
 /// Deletes the volume of this name and number. Its layer stays as "deleted" until every device has dropped it, and its
@@ -196,13 +211,14 @@ pub fn delete_volume(records: &Records<'_>, name: &str, wanted: VolumeId, deleti
     if used && !deletion.attached {
         return Err(MetaError::InUse { volume: name.to_owned(), what: "deleted" }.into());
     }
-    if !deletion.snapshots {
-        // A snapshot that is made later changes the volume's record.
-        let count = records.model(volume.mod_revision())?.snapshots_of(wanted).count();
-        if count > 0 {
-            return Err(MetaError::HasSnapshots { volume: name.to_owned(), count }.into());
-        }
+    // A snapshot that is made later changes the volume's record, and one that is deleted what the project has.
+    let known = volume.mod_revision().max(use_revision(records, name)?);
+    let count = records.model(known)?.snapshots_of(wanted).count();
+    if !deletion.snapshots && count > 0 {
+        return Err(MetaError::HasSnapshots { volume: name.to_owned(), count }.into());
     }
+    let mut accounts = Accounts::default();
+    accounts.gone(&record, count);
     let mut txn = Txn::new()
         .when_as(&volume)
         .when_as(&volumes)
@@ -220,7 +236,7 @@ pub fn delete_volume(records: &Records<'_>, name: &str, wanted: VolumeId, deleti
         txn = txn.when_as(&head).put(&head.key, &layer);
     }
     let txn = data_keys::forget_key(records, txn, record.key, KeyUser::Volume(wanted))?;
-    Ok(Step::Run(txn, ()))
+    Ok(Step::Run(accounts.settle(records, txn)?, ()))
 }
 
 /// Gives a volume another size, bytes. The same size again is fine; a smaller one is refused unless `may_shrink`.
@@ -241,8 +257,12 @@ pub fn resize_volume(records: &Records<'_>, name: &str, size_bytes: u64, may_shr
     let model = records.model(volumes.mod_revision())?;
     let class = model.classes.get(&record.class).ok_or_else(|| missing(Kind::Class, &record.class))?;
     check_overcommit(model, class, size_bytes.saturating_sub(record.size_bytes))?;
+    let before = record.clone();
     record.size_bytes = size_bytes;
+    let mut accounts = Accounts::default();
+    accounts.changed(&before, &record);
     let txn = Txn::new().when_as(&volume).when_as(&volumes).put(&volume.key, &record);
+    let txn = accounts.settle(records, txn)?;
     Ok(Step::Run(txn.put(&volumes.key, &volumes.next_id()?), record))
 }
 
@@ -258,8 +278,12 @@ pub fn limit_volume(records: &Records<'_>, name: &str, limits: Option<&IoLimits>
     if record.limits.as_ref() == limits {
         return Ok(Step::Done(record, volume.mod_revision()));
     }
+    let before = record.clone();
     record.limits = limits.copied();
+    let mut accounts = Accounts::default();
+    accounts.changed(&before, &record);
     let txn = Txn::new().when_as(&volume).when_as(&volumes).put(&volume.key, &record);
+    let txn = accounts.settle(records, txn)?;
     Ok(Step::Run(txn.put(&volumes.key, &volumes.next_id()?), record))
 }
 
@@ -274,6 +298,13 @@ mod tests {
         }
         for bad in ["", "-a", ".a", "a/b", "a b", "ä", "a\n", &"a".repeat(128)] {
             assert!(check_name(Kind::Volume, bad).is_err(), "{bad}");
+        }
+        for good in ["v", "p/v", &format!("{}/{}", "p".repeat(63), "v".repeat(63))] {
+            assert!(check_volume_name(good).is_ok(), "{good}");
+        }
+        let long = [format!("{}/v", "p".repeat(64)), format!("p/{}", "v".repeat(126))];
+        for bad in ["p/", "/v", "p/q/v", "p//v", "default/v", "../v", "p/..", &long[0], &long[1]] {
+            assert!(check_volume_name(bad).is_err(), "{bad}");
         }
         assert!(check_size(4096).is_ok() && check_size(VOLUME_SIZE_MAX).is_ok());
         for bad in [0, 1, 4097, VOLUME_SIZE_MAX + 4096, u64::MAX] {
