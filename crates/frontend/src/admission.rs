@@ -2,7 +2,7 @@
 //! (docs/decisions/0037-who-may.md, docs/decisions/0053-hosts.md).
 
 use crate::hosts::{HostRight, Named, Refused};
-use azekura_base::{HostName, Needs, PeerKey, Role};
+use azekura_base::{Bounds, DEFAULT_PROJECT, HostName, Needs, PeerKey, Role, project_of};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Who is at the other end of a connection.
@@ -11,6 +11,9 @@ pub enum Who {
     /// Somebody of whom nothing is asked: whoever can come to this door may use it.
     #[default]
     Unasked,
+    /// Somebody of whom nothing is asked at a door on a network: as far as nobody is asked, he has to do with the
+    /// default project.
+    Anybody,
     /// Somebody who was asked for a key, and the one that he has proved.
     Asked(Option<PeerKey>),
     /// A host, that says what it is called; `None`: it has not been let in yet.
@@ -24,7 +27,9 @@ pub struct Right {
     pub name: String,
     /// His role.
     pub role: Role,
-    /// The volumes that this is about, with their snapshots; `None`: all.
+    /// Whose volumes this is about.
+    pub bounds: Bounds,
+    /// Of these, the volumes that this is about, with their snapshots; `None`: all.
     pub volumes: Option<BTreeSet<String>>,
 }
 
@@ -48,6 +53,8 @@ pub struct Admission {
 pub(crate) enum May<'a> {
     /// See and open all.
     All,
+    /// See and open what is of no other project than the default one.
+    Default,
     /// What this right says.
     As(&'a Right),
     /// Not even ask.
@@ -63,6 +70,8 @@ impl Admission {
     pub(crate) fn of(&self, who: &Who) -> May<'_> {
         let key = match who {
             Who::Unasked => return May::All,
+            Who::Anybody if self.open => return May::All,
+            Who::Anybody => return May::Default,
             Who::Host(None) => return May::Nothing,
             Who::Host(Some(named)) => {
                 return match self.right_of(named) {
@@ -79,6 +88,12 @@ impl Admission {
             None if self.open => May::All,
             None => May::Nothing,
         }
+    }
+
+    /// Whether what has this name may be there for him, once this node knows it. Before it is known whether anybody is
+    /// an administrator, what is of any project may.
+    pub(crate) fn may_come(&self, who: &Who, name: &str) -> bool {
+        (*who == Who::Anybody && !self.is_known) || self.of(who).sees(name)
     }
 
     /// What to tell somebody who may not even ask. What is there is not to be guessed from it.
@@ -100,17 +115,23 @@ impl May<'_> {
     pub fn sees(self, name: &str) -> bool {
         match self {
             May::All => true,
+            May::Default => project_of(name) == DEFAULT_PROJECT,
             May::Nothing => false,
             May::As(right) => {
                 let volume = name.split_once('@').map_or(name, |(volume, _)| volume);
-                right.volumes.as_ref().is_none_or(|volumes| volumes.contains(volume))
+                right.bounds.sees(name) && right.volumes.as_ref().is_none_or(|volumes| volumes.contains(volume))
             }
         }
     }
 
-    /// Sees all that there is.
-    pub fn sees_all(self) -> bool {
-        matches!(self, May::All | May::As(Right { volumes: None, .. }))
+    /// Within which bounds it sees all that there is; `None`: it sees less, or nothing.
+    pub fn sees_all_within(self) -> Option<Bounds> {
+        match self {
+            May::All => Some(Bounds::All),
+            May::Default => Some(Bounds::Project(DEFAULT_PROJECT.to_owned())),
+            May::As(Right { volumes: None, bounds, .. }) => Some(bounds.clone()),
+            May::As(_) | May::Nothing => None,
+        }
     }
 
     /// Why it opens nothing of what it sees.
@@ -139,7 +160,7 @@ mod tests {
 
     fn admission(open: bool, role: Role, volumes: Option<&[&str]>) -> Admission {
         let volumes = volumes.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
-        let right = Right { name: "ann".to_owned(), role, volumes };
+        let right = Right { name: "ann".to_owned(), role, bounds: Bounds::All, volumes };
         Admission { is_known: true, open, rights: BTreeMap::from([(KEY, right)]), ..Admission::default() }
     }
 
@@ -171,9 +192,48 @@ mod tests {
     fn a_volumes_snapshots_go_with_it_and_no_other_name_does() {
         let admission = admission(false, Role::User, Some(&["v"]));
         let may = admission.of(&Who::Asked(Some(KEY)));
-        assert!(may.opens("v") && may.opens("v@monday") && !may.sees_all());
+        assert!(may.opens("v") && may.opens("v@monday") && may.sees_all_within().is_none());
         for other in ["w", "v2", "w@v", "", "@v", "V"] {
             assert!(!may.sees(other), "{other}");
         }
+    }
+
+    #[test]
+    fn another_projects_volumes_are_not_there() {
+        let of = |role, project: &str, volumes: Option<&[&str]>| {
+            let mut admission = admission(false, role, volumes);
+            admission.rights.values_mut().for_each(|right| right.bounds = Bounds::of(role, project));
+            admission
+        };
+        let who = Who::Asked(Some(KEY));
+        for (project, own, others) in [
+            ("p", ["p/v", "p/v@s"], ["v", "q/v", "pp/v", "p"]),
+            ("default", ["v", "v@s"], ["p/v", "p/v@s", "q/", "/v"]),
+        ] {
+            let admission = of(Role::User, project, None);
+            let may = admission.of(&who);
+            assert!(own.iter().all(|name| may.opens(name)), "{project}");
+            assert!(others.iter().all(|name| !may.sees(name)), "{project}");
+            assert_eq!(may.sees_all_within(), Some(Bounds::Project(project.to_owned())));
+        }
+        let outside = of(Role::User, "p", Some(&["v", "q/v"]));
+        assert!(["v", "q/v", "p/v"].iter().all(|name| !outside.of(&who).sees(name)), "a list makes nothing one's own");
+        let admin = of(Role::Admin, "p", None);
+        assert!(admin.of(&who).opens("q/v") && admin.of(&who).sees_all_within() == Some(Bounds::All));
+    }
+
+    #[test]
+    fn where_nobody_is_asked_on_a_network_there_is_the_default_project() {
+        for open in [false, true] {
+            let admission = admission(open, Role::User, None);
+            let may = admission.of(&Who::Anybody);
+            assert!(may.opens("v") && may.opens("v@s") && admission.refusal(&Who::Anybody).is_none());
+            assert_eq!(may.sees("p/v"), open, "where anybody is an administrator, he sees all");
+            assert_eq!(may.sees_all_within() == Some(Bounds::All), open);
+        }
+        let nothing_yet = Admission::default();
+        assert!(!nothing_yet.of(&Who::Anybody).sees("p/v") && nothing_yet.may_come(&Who::Anybody, "p/v"));
+        assert!(!nothing_yet.may_come(&Who::Asked(Some(KEY)), "v") && nothing_yet.may_come(&Who::Unasked, "p/v"));
+        assert!(!admission(false, Role::User, None).may_come(&Who::Anybody, "p/v"));
     }
 }

@@ -56,6 +56,13 @@ impl Client {
         }
     }
 
+    /// The same, at a door on a network where nobody is asked for anything: it has to do with the default project,
+    /// unless anybody is an administrator.
+    #[must_use]
+    pub fn anybody(protocol: Box<dyn StreamProtocol>) -> Client {
+        Client { who: Who::Anybody, ..Client::new(protocol) }
+    }
+
     /// The same, and what it may depends on the key that it proves: none before
     /// [`Event::Proved`](crate::Event::Proved).
     #[must_use]

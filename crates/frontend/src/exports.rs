@@ -7,7 +7,7 @@ use crate::hosts::Admittance;
 use crate::portals::{PathState, Portals};
 use crate::reservations::{KnownReservations, Reservations};
 use crate::verbs::{Verb, Verbs};
-use azekura_base::{BLOCK_SIZE, HostName, VolumeId};
+use azekura_base::{BLOCK_SIZE, Bounds, HostName, VolumeId};
 use azekura_gateway::{Keyring, VolumeView};
 use bytes::Bytes;
 use std::cell::RefCell;
@@ -145,9 +145,9 @@ impl Export {
     }
 }
 
-/// Listings that were asked for since the exports have changed.
+/// Listings that were asked for since the exports have changed: of all exports within some bounds.
 #[derive(Debug, Default)]
-pub(crate) struct Listings(RefCell<BTreeMap<&'static str, Listing>>);
+pub(crate) struct Listings(RefCell<BTreeMap<(&'static str, Bounds), Listing>>);
 
 impl Listings {
     /// The exports have changed.
@@ -204,7 +204,7 @@ impl<K: Copy + Ord> Exports for Volumes<'_, K> {
 
     /// What is not for this client does not come for it either.
     fn may_come(&self, name: &str) -> bool {
-        !self.is_certain && self.may().sees(name)
+        !self.is_certain && self.admission.may_come(self.who, name)
     }
 
     fn refusal(&self) -> Option<String> {
@@ -246,11 +246,14 @@ impl<K: Copy + Ord> Exports for Volumes<'_, K> {
     fn listing(&self, protocol: &'static str, make: &MakeListing<'_>) -> Listing {
         let may = self.may();
         let volumes = self.all.values().filter(|volume| !volume.read_only && may.sees(&volume.name));
-        if !may.sees_all() {
+        let Some(bounds) = may.sees_all_within() else {
             // It is for nobody else.
             return make(&mut volumes.map(|volume| (volume.name.as_str(), "")));
-        }
+        };
         let mut listings = self.listings.0.borrow_mut();
-        listings.entry(protocol).or_insert_with(|| make(&mut volumes.map(|volume| (volume.name.as_str(), "")))).clone()
+        listings
+            .entry((protocol, bounds))
+            .or_insert_with(|| make(&mut volumes.map(|volume| (volume.name.as_str(), ""))))
+            .clone()
     }
 }

@@ -3,7 +3,7 @@
 
 mod support;
 
-use azekura_base::{Generation, GrantId, HostName, PeerKey, Role};
+use azekura_base::{Bounds, Generation, GrantId, HostName, PeerKey, Role};
 use azekura_frontend::{Admission, Close, Effect, HostProof, HostRight, Right};
 use std::sync::Arc;
 use support::Rig;
@@ -13,7 +13,7 @@ fn admission(rights: &[(u8, Role, &[&str])]) -> Arc<Admission> {
     let right = |(key, role, names): &(u8, Role, &[&str])| {
         let volumes = names.iter().map(|name| (*name).to_owned()).collect();
         let volumes = Some(volumes).filter(|_| !names.is_empty());
-        (PeerKey([*key; 32]), Right { name: format!("owner of {key}"), role: *role, volumes })
+        (PeerKey([*key; 32]), Right { name: format!("owner of {key}"), role: *role, bounds: Bounds::All, volumes })
     };
     let rights = rights.iter().map(right).collect();
     Arc::new(Admission { is_known: true, rights, ..Admission::default() })
@@ -107,7 +107,7 @@ fn who_may_no_more_is_cut_off_and_nobody_else() {
 fn of_hosts(open: bool, hosts: &[(&str, u64, &[&str])]) -> Arc<Admission> {
     let right = |(name, grant, names): &(&str, u64, &[&str])| {
         let volumes = Some(names.iter().map(|name| (*name).to_owned()).collect()).filter(|_| !names.is_empty());
-        let right = Right { name: (*name).to_owned(), role: Role::User, volumes };
+        let right = Right { name: (*name).to_owned(), role: Role::User, bounds: Bounds::All, volumes };
         (HostName::of_initiator(name).unwrap(), HostRight { grant: GrantId(*grant), proof: HostProof::Name, right })
     };
     Arc::new(Admission { is_known: true, open, hosts: hosts.iter().map(right).collect(), ..Admission::default() })

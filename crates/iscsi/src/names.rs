@@ -1,7 +1,8 @@
 //! Volumes' names as iSCSI names of targets (RFC 7143 section 4.2.7, RFC 3722).
 //!
-//! A target is called [`PREFIX`] and the volume's name. What an iSCSI name can't have, as capital letters, `_`, and the
-//! `@` of a snapshot, is written as `:` and two hexadecimal digits: names stay apart, and can be read back.
+//! A target is called [`PREFIX`] and the volume's name. What an iSCSI name can't have, as capital letters, `_`, the `/`
+//! behind a project, and the `@` of a snapshot, is written as `:` and two hexadecimal digits: names stay apart, and can
+//! be read back.
 
 use azekura_frontend::Nexus;
 use azekura_model::RegistrantName;
@@ -68,6 +69,7 @@ mod tests {
     fn names_that_need_no_care_are_kept() {
         assert_eq!(target_name("vm-1.disk").as_deref(), Some("iqn.2026-01.io.azekura:vm-1.disk"));
         assert_eq!(target_name("A@b").as_deref(), Some("iqn.2026-01.io.azekura::41:40b"));
+        assert_eq!(target_name("accounts/vm7").as_deref(), Some("iqn.2026-01.io.azekura:accounts:2fvm7"));
         assert_eq!(volume_name("IQN.2026-01.io.azekura:vm-1"), Some("vm-1".to_owned()));
         for none in ["", "iqn.2026-01.io.azekura:", "iqn.2026-01.io.azekura:a:4", "iqn.2026-01.io.other:a"] {
             assert_eq!(volume_name(none), None, "{none}");
@@ -86,7 +88,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_target_names_its_volume(name in "[A-Za-z0-9._@-]{1,60}") {
+        fn a_target_names_its_volume(name in "[A-Za-z0-9._@/-]{1,60}") {
             let target = target_name(&name).expect("it is short");
             prop_assert!(target.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-:".contains(&byte)));
             prop_assert_eq!(volume_name(&target), Some(name));

@@ -94,6 +94,7 @@ mod tests {
         let name = subsystem_name("vm-1.disk@monday").expect("it is short");
         assert_eq!(name, "nqn.2026-01.io.azekura:vm-1.disk@monday");
         assert_eq!(volume_name(&name), Some("vm-1.disk@monday"));
+        assert_eq!(volume_name("nqn.2026-01.io.azekura:accounts/vm7"), Some("accounts/vm7"));
         assert_eq!((subsystem_name(&"a".repeat(201)), subsystem_name("")), (None, None));
         for none in ["", DISCOVERY, PREFIX, "nqn.2026-01.io.other:a"] {
             assert_eq!(volume_name(none), None, "{none}");

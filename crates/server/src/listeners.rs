@@ -172,7 +172,7 @@ pub struct ClientListener {
     pub speak: Speak,
 }
 
-/// Of clients that speak this no key is asked.
+/// Of clients that speak this no key is asked, and who may come is the business of the socket's file.
 fn speaking<P: StreamProtocol + 'static>(
     connected: impl Fn(usize, Option<SocketAddr>) -> P + Send + Sync + 'static,
 ) -> Speak {
@@ -184,7 +184,7 @@ fn of_hosts<P: StreamProtocol + 'static>(
     asks: bool,
     connected: impl Fn(usize, Option<SocketAddr>) -> P + Send + Sync + 'static,
 ) -> Speak {
-    let client = if asks { Client::host } else { Client::new };
+    let client = if asks { Client::host } else { Client::anybody };
     Arc::new(move |bytes, here| client(Box::new(connected(bytes, here))))
 }
 
@@ -222,6 +222,11 @@ impl ClientListener {
                 }
                 (Spoken::VhostUser(volume), _) => {
                     ClientListener::vhost_user(volume.clone(), Arc::clone(&shared.controllers))
+                }
+                (_, ListenAddress::Tcp(_)) => {
+                    let speak: Speak =
+                        Arc::new(|bytes, _| Client::anybody(Box::new(azekura_nbd::Connection::new(bytes))));
+                    speak
                 }
                 _ => speaking(|bytes, _| azekura_nbd::Connection::new(bytes)),
             };

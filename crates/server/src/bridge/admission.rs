@@ -1,6 +1,6 @@
 //! Which clients may open what, as the configuration has it (docs/decisions/0037-who-may.md, 0053-hosts.md).
 
-use azekura_base::{ApiAccess, GrantId, PeerKey, Role};
+use azekura_base::{ApiAccess, Bounds, GrantId, PeerKey, Role};
 use azekura_control::OpenedSecrets;
 use azekura_frontend::{Admission, HostProof, HostRight, Right};
 use azekura_model::{GrantKind, HostRecord, Model};
@@ -16,7 +16,8 @@ pub(crate) fn admission(model: &Model, secrets: &OpenedSecrets, now: u64) -> (Ad
     let (mut admission, mut next_end) =
         (Admission { is_known: true, open, host_paths: model.knows_host_paths(), ..Admission::default() }, None);
     for (id, grant) in counting {
-        let right = Right { name: grant.name.clone(), role: grant.role, volumes: grant.volumes.clone() };
+        let bounds = Bounds::of(grant.role, &grant.project);
+        let right = Right { name: grant.name.clone(), role: grant.role, bounds, volumes: grant.volumes.clone() };
         // One key, or host, has one grant; of two that somebody has written himself, the first counts, as for the API.
         match &grant.host {
             _ if grant.kind == GrantKind::Key => {
