@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::layers::{CompareQuery, GroupDifferences, MeasureLayer, Measured, NotTold};
 use crate::{
-    AttachVolume, AuditQuery, AuditView, AuthorityKey, AuthorityQuery, AuthorityView, ChangeClass, ChangeSettings,
-    ClassView, CloneVolume, ClusterStats, ClusterStatus, CreateClass, CreateGrant, CreateHost, CreateKey,
-    CreateSnapshots, CreateVolume, DeleteVolume, DetachVolume, DeviceView, DiffQuery, DiffView, Events, GrantCreated,
-    GrantView, GroupView, HealthView, HostCreated, IoLimits, JoinCluster, JoinedView, KeyCreated, LayerUse, LetInNode,
-    NodeSnapshot, NodeView, PageQuery, ProtectVolume, ReadyView, RemoveMember, RemovedView, ResizeVolume, ResizedView,
-    RevertVolume, RevertedView, ScrubRequest, ScrubStarted, SettingsView, ShowSnapshot, ShutOutNode, ShutOutView,
-    SnapshotView, SpaceView, VolumeView, WatchQuery, WhoView,
+    AttachVolume, AuditQuery, AuditView, AuthorityKey, AuthorityQuery, AuthorityView, ChangeClass, ChangeProject,
+    ChangeSettings, ClassView, CloneVolume, ClusterStats, ClusterStatus, CreateClass, CreateGrant, CreateHost,
+    CreateKey, CreateProject, CreateSnapshots, CreateVolume, DeleteVolume, DetachVolume, DeviceView, DiffQuery,
+    DiffView, Events, GrantCreated, GrantView, GroupView, HealthView, HostCreated, IoLimits, JoinCluster, JoinedView,
+    KeyCreated, LayerUse, LetInNode, NodeSnapshot, NodeView, PageQuery, ProjectView, ProtectVolume, ReadyView,
+    RemoveMember, RemovedView, ResizeVolume, ResizedView, RevertVolume, RevertedView, ScrubRequest, ScrubStarted,
+    SettingsView, ShowSnapshot, ShutOutNode, ShutOutView, SnapshotView, SpaceView, VolumeView, WatchQuery, WhoView,
 };
 
 /// A method of HTTP.
@@ -342,11 +342,24 @@ endpoints! {
     /// Changes settings; those that are not named stay.
     SettingsChange: Post "/v1/settings" (0) needs Administer; ChangeSettings => 200 SettingsView;
 
+    /// The projects that whoever asks has to do with, by name. 'default' is none of them: it is always there, and has
+    /// no quota.
+    ProjectList: Get "/v1/projects" (0) needs SeeVolumes => 200 Vec<ProjectView>;
+    /// Makes a project.
+    ProjectCreate: Post "/v1/projects" (0) needs Administer; CreateProject => 201 ProjectView;
+    /// One project, with what it has.
+    ProjectShow: Get "/v1/projects/{name}" (1) needs SeeVolumes => 200 ProjectView;
+    /// Changes what a project may have.
+    ProjectChange: Post "/v1/projects/{name}" (1) needs Administer; ChangeProject => 200 ProjectView;
+    /// Deletes a project that has neither volumes nor grants.
+    ProjectDelete: Delete "/v1/projects/{name}" (1) needs Administer => 204 NoContent;
+
     /// The grants that whoever asks may make, by name.
     GrantList: Get "/v1/grants" (0) needs Grants => 200 Vec<GrantView>;
     /// Makes a grant. Its token is told this once, and kept nowhere.
     GrantCreate: Post "/v1/grants" (0) needs Grants; CreateGrant => 201 GrantCreated;
-    /// Revokes a grant, which is named by its name or number. Its token or key opens nothing any more.
+    /// Revokes a grant, which is named by its name or number, or as PROJECT/NAME. Its token or key opens nothing any
+    /// more.
     GrantRevoke: Delete "/v1/grants/{name}" (1) needs Grants => 204 NoContent;
     /// Gives a client's key a role: over HTTPS, NBD and whatever else takes certificates, who proves the key has it.
     KeyCreate: Post "/v1/keys" (0) needs Grants; CreateKey => 201 KeyCreated;

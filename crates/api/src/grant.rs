@@ -106,6 +106,9 @@ pub struct CreateGrant {
     pub name: String,
     /// What its owner may.
     pub role: Role,
+    /// Whose volumes it is about; if it is not said, the project of whoever asks, or 'default'.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
     /// It ends after so long, seconds; when it is revoked, if nothing is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_after_seconds: Option<u64>,
@@ -140,6 +143,9 @@ pub struct CreateKey {
     /// this: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volumes: Option<Vec<String>>,
+    /// Whose volumes it is about; if it is not said, the project of whoever asks, or 'default'.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
     /// It ends after so long, seconds; when it is revoked, if nothing is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_after_seconds: Option<u64>,
@@ -175,6 +181,9 @@ pub struct CreateHost {
     /// What the target proves to it, if it asks for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mutual: Option<CreateChap>,
+    /// Whose volumes it is about; if it is not said, the project of whoever asks, or 'default'.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
     /// It ends after so long, seconds; when it is revoked, if nothing is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends_after_seconds: Option<u64>,
@@ -200,4 +209,7 @@ pub struct WhoView {
     pub name: String,
     /// What he may.
     pub role: Role,
+    /// The project whose volumes he has to do with; null: those of all projects.
+    #[serde(default)]
+    pub project: Option<String>,
 }

@@ -27,6 +27,7 @@ pub mod layers;
 mod member;
 mod page;
 mod period;
+mod project;
 mod scrub;
 mod settings;
 mod snapshot;
@@ -59,6 +60,7 @@ pub use member::{
 };
 pub use page::{NEXT_HEADER, PAGE_MAX, PageQuery};
 pub use period::Period;
+pub use project::{ChangeProject, CreateProject, ProjectQuota, ProjectUse, ProjectView};
 pub use scrub::{BlockFlaw, FoundBlock, GroupScrubs, LastScrubs, ScrubRequest, ScrubStarted, ScrubTarget, ScrubTimes};
 pub use settings::{ApiAccess, ChangeSettings, SettingsView, Transport};
 pub use snapshot::{
@@ -92,6 +94,6 @@ fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
 }
 
 /// A field that is there, whether or not it is `null`.
-fn named<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u64>>, D::Error> {
-    Option::<u64>::deserialize(deserializer).map(Some)
+fn named<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
+    Option::<T>::deserialize(deserializer).map(Some)
 }

@@ -12,7 +12,7 @@ use clap::{Args, Subcommand};
 
 use super::output::{print, print_json};
 use super::table::{Align, Table};
-use super::token::RevokeArgs;
+use super::token::{RevokeArgs, name_of};
 use super::{ApiArgs, CliError};
 
 /// So much is read of a file with a secret, bytes.
@@ -36,7 +36,7 @@ enum HostAction {
         azekura host add esx1 --iqn iqn.1998-01.com.vmware:esx1 --chap --volume vmfs-1 --volume vmfs-2\n  \
         azekura host add win2 --iqn iqn.1991-05.com.microsoft:win2 --chap-secret-file win2.secret --mutual\n  \
         azekura host add db7 --nqn \"$(cat /etc/nvme/hostnqn)\" --volume db7")]
-    Add(AddArgs),
+    Add(Box<AddArgs>),
     /// List all hosts that one may let in.
     #[command(visible_alias = "ls")]
     List(ApiArgs),
@@ -76,6 +76,9 @@ struct AddArgs {
     /// The target's name for CHAP [default: azekura].
     #[arg(long, value_name = "USER")]
     mutual_user: Option<String>,
+    /// The project that it is about [default: one's own, or 'default'].
+    #[arg(long, value_name = "PROJECT")]
+    project: Option<String>,
     /// When it ends: 12h, 90d [default: when it is removed].
     #[arg(long, value_name = "TIME", visible_alias = "for")]
     ends_after: Option<Period>,
@@ -153,6 +156,7 @@ impl AddArgs {
             volumes: Some(volumes).filter(|volumes| !volumes.is_empty()),
             chap,
             mutual,
+            project: self.project,
             ends_after_seconds: ends_after.map(|Period(seconds)| seconds),
         };
         let made = api.client()?.send::<HostCreate>([], &body)?;
@@ -193,7 +197,7 @@ fn table(grants: &[GrantView]) -> String {
             ),
         };
         table.row(vec![
-            grant.name.clone(),
+            name_of(grant),
             host,
             proves.to_owned(),
             volumes,

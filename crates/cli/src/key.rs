@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 
 use super::output::{print, print_json};
 use super::table::{Align, Table};
-use super::token::{RevokeArgs, role};
+use super::token::{RevokeArgs, name_of, role};
 use super::{ApiArgs, CliError};
 
 /// The longest file with a certificate or a public key, bytes.
@@ -65,6 +65,9 @@ struct Granted {
     /// It is for this volume and its snapshots alone, also for what comes to have the name; may be given several times.
     #[arg(long = "volume", value_name = "NAME")]
     volumes: Vec<String>,
+    /// The project that it is about [default: one's own, or 'default'].
+    #[arg(long, value_name = "PROJECT")]
+    project: Option<String>,
     /// When it ends: 12h, 90d [default: when it is revoked].
     #[arg(long, value_name = "TIME", visible_alias = "for")]
     ends_after: Option<Period>,
@@ -135,6 +138,7 @@ impl Granted {
             key,
             point,
             volumes: Some(self.volumes.clone()).filter(|volumes| !volumes.is_empty()),
+            project: self.project.clone(),
             ends_after_seconds: self.ends_after.map(|Period(seconds)| seconds),
         };
         Ok(self.api.client()?.send::<KeyCreate>([], &body)?)
@@ -197,7 +201,7 @@ fn table(grants: &[GrantView]) -> String {
         let ends = grant.until.clone().unwrap_or_else(|| "never".to_owned());
         let volumes = grant.volumes.as_ref().map_or_else(|| "all".to_owned(), |names| names.join(", "));
         let key = grant.key.clone().unwrap_or_default();
-        let (name, created, by) = (grant.name.clone(), grant.created.clone(), grant.by.clone());
+        let (name, created, by) = (name_of(grant), grant.created.clone(), grant.by.clone());
         table.row(vec![name, grant.role.to_string(), volumes, ends, created, by, key]);
     }
     table.render()

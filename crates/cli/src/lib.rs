@@ -30,6 +30,7 @@ mod node;
 mod output;
 mod period;
 mod progress;
+mod project;
 mod protect;
 mod rates;
 mod removal;
@@ -118,6 +119,7 @@ enum Command<H: Here> {
     Group(lists::GroupCommand),
     Scrub(scrub::ScrubArgs),
     Cluster(cluster::ClusterCommand<H>),
+    Project(project::ProjectCommand),
     Token(token::TokenCommand),
     Key(key::KeyCommand),
     Host(host::HostCommand),
@@ -198,6 +200,7 @@ fn run<H: Here>() -> Result<ExitCode, CliError> {
         Command::Group(command) => command.run(),
         Command::Scrub(arguments) => arguments.run(),
         Command::Cluster(command) => command.run(),
+        Command::Project(command) => command.run(),
         Command::Token(command) => command.run(),
         Command::Key(command) => command.run(),
         Command::Host(command) => command.run(),

@@ -217,7 +217,8 @@ impl LoginArgs {
         if self.api.json {
             return print_json(&who);
         }
-        print(&format!("logged in at {} as {}, role {}\n", client.url(), who.name, who.role))
+        let project = who.project.map_or_else(String::new, |project| format!(", project {project}"));
+        print(&format!("logged in at {} as {}, role {}{project}\n", client.url(), who.name, who.role))
     }
 }
 

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use azekura_api::endpoint::{GrantCreate, GrantList, GrantRevoke};
 use azekura_api::{CreateGrant, GrantProof, GrantView, NoQuery, Period, Role};
-use azekura_base::RoleError;
+use azekura_base::{DEFAULT_PROJECT, RoleError};
 use clap::{Args, Subcommand};
 
 use super::output::{print, print_json};
@@ -57,6 +57,9 @@ struct CreateArgs {
     /// A machine becomes a node with it, once: azekura node --join URL --token-file FILE. Only admins make such.
     #[arg(long)]
     join: bool,
+    /// The project that it is about [default: one's own, or 'default'].
+    #[arg(long, value_name = "PROJECT", conflicts_with = "join")]
+    project: Option<String>,
     /// When it ends: 12h, 90d [default: when it is revoked; with --join: after an hour, and after 7d at most].
     #[arg(long, value_name = "TIME", visible_alias = "for")]
     ends_after: Option<Period>,
@@ -66,7 +69,7 @@ struct CreateArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct RevokeArgs {
-    /// Its name or number.
+    /// Its name, as lists have it, or its number.
     name: String,
     #[command(flatten)]
     api: ApiArgs,
@@ -93,10 +96,11 @@ impl TokenCommand {
     /// Runs the command.
     pub fn run(self) -> Result<ExitCode, CliError> {
         match self.command {
-            TokenAction::Create(CreateArgs { name, role, join: _, ends_after, api }) => {
+            TokenAction::Create(CreateArgs { name, role, join: _, project, ends_after, api }) => {
                 let role = role.unwrap_or(Role::Join);
                 let ends_after_seconds = ends_after.map(|Period(seconds)| seconds);
-                let made = api.client()?.send::<GrantCreate>([], &CreateGrant { name, role, ends_after_seconds })?;
+                let body = CreateGrant { name, role, project, ends_after_seconds };
+                let made = api.client()?.send::<GrantCreate>([], &body)?;
                 if api.json { print_json(&made) } else { print(&format!("{}\n", made.token)) }
             }
             TokenAction::List(api) => {
@@ -109,13 +113,18 @@ impl TokenCommand {
     }
 }
 
+/// A grant's name, by which it is revoked: with its project, where that is not the default one.
+pub(super) fn name_of(grant: &GrantView) -> String {
+    if grant.project == DEFAULT_PROJECT { grant.name.clone() } else { format!("{}/{}", grant.project, grant.name) }
+}
+
 fn table(grants: &[GrantView]) -> String {
     let columns = ["NAME", "ROLE", "ENDS", "CREATED", "BY", "NUMBER"].map(|title| (title, Align::Left));
     let mut table = Table::new(&columns);
     for grant in grants {
         let ends = grant.until.clone().unwrap_or_else(|| "never".to_owned());
         let (created, by) = (grant.created.clone(), grant.by.clone());
-        table.row(vec![grant.name.clone(), grant.role.to_string(), ends, created, by, grant.id.clone()]);
+        table.row(vec![name_of(grant), grant.role.to_string(), ends, created, by, grant.id.clone()]);
     }
     table.render()
 }
@@ -139,8 +148,11 @@ mod tests {
             created: "2026-11-26T10:00:00Z".into(),
             by: "the node's user".into(),
         };
-        let text = table(&[grant]);
-        assert!(text.contains("ann") && text.contains("operator") && text.contains("never"), "{text}");
+        let text = table(&[grant.clone(), GrantView { project: "p".into(), name: "bob".into(), ..grant }]);
+        assert!(
+            text.contains("p/bob") && text.contains("ann") && text.contains("operator") && text.contains("never"),
+            "{text}"
+        );
         assert!(role("root").is_err_and(|error| error.to_string().contains("metrics")));
         assert!(role("node").is_err() && role("join").is_err());
     }

@@ -1,10 +1,11 @@
 //! Making a volume: its class, if it is one of those that come by themselves, the class's groups, then the volume.
 
-use azekura_base::IoLimits;
+use azekura_base::{DEFAULT_PROJECT, IoLimits, project_of};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::ClassSpec;
+use azekura_model::transitions::projects::check_volume;
 use azekura_model::transitions::volumes::{VolumeSpec, check_overcommit};
-use azekura_model::{AckRule, ClassRecord, Kind, MetaError, Model, VolumeAccess, VolumeRecord};
+use azekura_model::{AckRule, ClassRecord, Kind, MetaError, Model, ProjectUse, VolumeAccess, VolumeRecord};
 
 use crate::data_keys::DataKeys;
 use azekura_plans::placement::{candidates, group_count, place_class};
@@ -85,6 +86,7 @@ pub async fn create_volume(
         (None, None, None) => by_default(),
     };
     // Before anything is made for it.
+    check_project(&model, request, &name)?;
     let encrypt = request.encrypt || model.classes.get(&name).is_some_and(|class| class.encrypt);
     let key = if encrypt { Some(keys.draw(&model).await?) } else { None };
     let class = ensure_class(meta, &model, &name, made_by_itself, request.size_bytes).await?;
@@ -98,6 +100,24 @@ pub async fn create_volume(
     }
     ensure_groups(meta, &class).await?;
     meta.create_volume(&VolumeSpec { class: name, key, ..spec }).await
+}
+
+/// Refuses what the volume's project may not have, as things are.
+fn check_project(model: &Model, request: &VolumeRequest, class: &str) -> Result<(), MetaError> {
+    let name = project_of(&request.name);
+    if name == DEFAULT_PROJECT {
+        return Ok(());
+    }
+    let not_found = || MetaError::NotFound { kind: Kind::Project, name: name.to_owned() };
+    let iops = request.limits.and_then(|limits| limits.iops);
+    let more = ProjectUse {
+        bytes: request.size_bytes,
+        volumes: 1,
+        iops: iops.unwrap_or(0),
+        unlimited: u64::from(iops.is_none()),
+        snapshots: 0,
+    };
+    check_volume(model.projects.get(name).ok_or_else(not_found)?, class, more)
 }
 
 /// The class, made from `spec` if it is absent, can be placed, and has room for a volume of this size.
@@ -116,7 +136,7 @@ async fn ensure_class(
     };
     spec.check()?;
     place_class(model, &draft(&spec), 1)?;
-    check_overcommit(model, &draft(&spec), size_bytes)?;
+    check_overcommit(model, &draft(&spec), size_bytes).map_err(|error| meta.told(error))?;
     match meta.create_class(&spec).await {
         Ok(class) => Ok(class),
         // Somebody else made it since.

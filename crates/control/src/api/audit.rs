@@ -89,7 +89,7 @@ pub(super) fn log(deed: &Deed, status: u16) {
     let changed = deed.revision().map_or_else(|| "nothing changed".to_owned(), |at| format!("revision {at}"));
     let shown = if details.is_null() { String::new() } else { format!(" {details}") };
     tracing::info!(
-        volume = named(path, "volumes").or_else(|| made(path, details)),
+        volume = named(path, "volumes").or_else(|| made(path, details)).map(|name| name.replace("%2F", "/")),
         group = named(path, "groups"),
         device = named(path, "devices"),
         "audit: {who} (role {role}) from {from}: {operation}, {method} {path}{shown}: {status}, {changed}"

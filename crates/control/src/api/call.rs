@@ -51,6 +51,9 @@ impl<E: Endpoint> FromRequest<Api> for Call<E> {
             }
         };
         let (names, query) = (names.0, query.0);
+        // The one place where it is decided what a handler comes to see: it has no other way to the configuration.
+        let within = caller.as_ref().map(|caller| api.within(caller.bounds()));
+        let api = within.as_ref().unwrap_or(api);
         let (api, deed) = match caller.as_ref().filter(|_| E::ROUTE.method != Method::Get) {
             Some(caller) => {
                 let (api, deed) = api.acting(audit::record::<E>(api, caller, &names, &query, &body));

@@ -9,7 +9,7 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use axum::serve::IncomingStream;
 use azekura_api::{ApiAccess, ErrorCode, Needs, Role};
-use azekura_base::{GrantId, JoinToken, PeerKey, Token};
+use azekura_base::{Bounds, DEFAULT_PROJECT, GrantId, JoinToken, PeerKey, Token};
 use azekura_meta::time::unix_seconds;
 use azekura_model::{AuditProof, GrantKind, GrantRecord, Model};
 use tokio::net::UnixListener;
@@ -63,6 +63,8 @@ pub(super) struct Caller {
     pub(super) grant: Option<GrantId>,
     /// It is about some volumes, and so for their clients alone.
     pub(super) for_clients: bool,
+    /// The volumes that he has to do with.
+    bounds: Bounds,
     pub(super) door: Door,
 }
 
@@ -73,10 +75,28 @@ impl Caller {
             (AuditProof::Local, _) => true,
             (AuditProof::Open, _) => model.settings().api_access == ApiAccess::Open,
             (_, Some(id)) => model.grants.get(&id).is_some_and(|grant| {
-                grant.role == self.role && grant.volumes.is_some() == self.for_clients && grant.counts_at(now)
+                grant.role == self.role
+                    && Bounds::of(grant.role, &grant.project) == self.bounds
+                    && grant.volumes.is_some() == self.for_clients
+                    && grant.counts_at(now)
             }),
             (_, None) => false,
         }
+    }
+
+    /// The volumes that he has to do with: for him there are no others.
+    pub(super) fn bounds(&self) -> &Bounds {
+        &self.bounds
+    }
+
+    /// Refuses to name something as what is not his: what there is of that name, if anything, does not show.
+    pub(super) fn check_own(&self, volume: &str) -> Result<(), ApiError> {
+        let Some(project) = self.bounds.project().filter(|_| !self.bounds.sees(volume)) else { return Ok(()) };
+        let message =
+            format!("{} makes volumes in the project '{project}' alone, and '{volume}' is named otherwise", self.name);
+        let name = volume.split_once('/').map_or(volume, |(_, name)| name);
+        let hint = if project == DEFAULT_PROJECT { name.to_owned() } else { format!("{project}/{name}") };
+        Err(ApiError::new(ErrorCode::Forbidden, message, Some(format!("name it {hint}"))))
     }
 
     /// Refuses what he may not.
@@ -136,18 +156,20 @@ struct Known {
     proof: AuditProof,
     grant: Option<GrantId>,
     for_clients: bool,
+    bounds: Bounds,
 }
 
 impl Known {
     /// The owner of a grant.
     fn by(id: GrantId, grant: &GrantRecord, proof: AuditProof) -> Known {
         let (name, for_clients) = (grant.name.clone(), grant.volumes.is_some());
-        Known { name, role: grant.role, proof, grant: Some(id), for_clients }
+        let bounds = Bounds::of(grant.role, &grant.project);
+        Known { name, role: grant.role, proof, grant: Some(id), for_clients, bounds }
     }
 
-    /// Somebody without a grant.
+    /// Somebody without a grant, of no project.
     fn without(name: &str, role: Role, proof: AuditProof) -> Known {
-        Known { name: name.to_owned(), role, proof, grant: None, for_clients: false }
+        Known { name: name.to_owned(), role, proof, grant: None, for_clients: false, bounds: Bounds::All }
     }
 }
 
@@ -194,8 +216,8 @@ async fn find(parts: &Parts, gate: &Gate, model: &Model) -> Result<Option<Caller
     // Whoever has come through no door that is known has not come at all.
     let ConnectInfo(door) = *parts.extensions.get::<ConnectInfo<Door>>().ok_or_else(unauthorized)?;
     let caller = |known: Known| {
-        let Known { name, role, proof, grant, for_clients } = known;
-        Some(Caller { name, role, proof, grant, for_clients, door })
+        let Known { name, role, proof, grant, for_clients, bounds } = known;
+        Some(Caller { name, role, proof, grant, for_clients, bounds, door })
     };
     let Door::Port(arrival) = door else {
         return Ok(caller(Known::without("the node's user", Role::Admin, AuditProof::Local)));

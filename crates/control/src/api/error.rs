@@ -41,7 +41,11 @@ impl From<MetaError> for ApiError {
         use MetaError as E;
         let code = match &error {
             E::Exists { .. } | E::NameTaken { .. } => ErrorCode::Exists,
-            E::Attached { .. } | E::InUse { .. } | E::HasSnapshots { .. } | E::ClassInUse { .. } => ErrorCode::InUse,
+            E::Attached { .. }
+            | E::InUse { .. }
+            | E::HasSnapshots { .. }
+            | E::ClassInUse { .. }
+            | E::ProjectInUse { .. } => ErrorCode::InUse,
             E::TooManyAttachments { .. }
             | E::TooManySnapshots { .. }
             | E::NotAttached { .. }
@@ -61,11 +65,15 @@ impl From<MetaError> for ApiError {
             | E::InvalidProtection { .. }
             | E::InvalidLimits { .. }
             | E::InvalidGrant { .. }
+            | E::InvalidProject { .. }
+            | E::OtherProject { .. }
             | E::NotEncrypted { .. }
             | E::NotReserved { .. }
             | E::TooManyVolumes { .. }
             | E::ShrinkRefused { .. } => ErrorCode::Refused,
-            E::NotEnoughDevices { .. } | E::Overcommit { .. } | E::DrainRefused { .. } => ErrorCode::NoRoom,
+            E::NotEnoughDevices { .. } | E::Overcommit { .. } | E::Full | E::Quota { .. } | E::DrainRefused { .. } => {
+                ErrorCode::NoRoom
+            }
             E::NotNow { .. } | E::Etcd(EtcdError::Unreachable { .. } | EtcdError::Uncertain { .. }) => {
                 ErrorCode::Unavailable
             }

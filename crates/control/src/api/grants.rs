@@ -45,15 +45,16 @@ pub(super) fn known(caller: Option<Caller>) -> Result<Caller, ApiError> {
 }
 
 pub(super) async fn whoami(Call { caller, .. }: Call<Whoami>) -> Answer<Whoami> {
-    let Caller { name, role, .. } = known(caller)?;
-    Ok(WhoView { name, role }.into())
+    let caller = known(caller)?;
+    let project = caller.bounds().project().map(str::to_owned);
+    Ok(WhoView { name: caller.name, role: caller.role, project }.into())
 }
 
 pub(super) async fn list(Call { api, caller, .. }: Call<GrantList>) -> Answer<GrantList> {
     let (caller, model) = (known(caller)?, api.meta.model());
     let seen = model.grants.iter().filter(|(_, grant)| caller.role.may_grant(grant.role));
     let mut grants: Vec<GrantView> = seen.map(|(id, grant)| view(*id, grant)).collect();
-    grants.sort_by(|one, other| one.name.cmp(&other.name));
+    grants.sort_by(|one, other| (&one.project, &one.name).cmp(&(&other.project, &other.name)));
     Ok(grants.into())
 }
 
@@ -66,6 +67,16 @@ pub(super) fn check(caller: &Caller, role: Role) -> Result<(), ApiError> {
     Err(ApiError::new(ErrorCode::Forbidden, message, None))
 }
 
+/// The project that a grant of this role is about: the one that is named, or else that of whoever gives it.
+pub(super) fn project(caller: &Caller, role: Role, named: Option<String>) -> Result<String, ApiError> {
+    let own = caller.bounds().project();
+    let project = named.unwrap_or_else(|| own.filter(|_| role.has_project()).unwrap_or(DEFAULT_PROJECT).to_owned());
+    if caller.bounds().has(&project) {
+        return Ok(project);
+    }
+    Err(MetaError::NotFound { kind: Kind::Project, name: project }.into())
+}
+
 pub(super) fn draw_id() -> Result<GrantId, ApiError> {
     let drawn = draw_secret().map_err(|error| ApiError::new(ErrorCode::Internal, error.to_string(), None))?;
     let [a, b, c, d, e, f, g, h, ..] = drawn.0;
@@ -75,6 +86,7 @@ pub(super) fn draw_id() -> Result<GrantId, ApiError> {
 pub(super) async fn create(Call { api, caller, body, .. }: Call<GrantCreate>) -> Answer<GrantCreate> {
     let caller = known(caller)?;
     check(&caller, body.role)?;
+    let project = project(&caller, body.role, body.project)?;
     let secret = draw_secret().map_err(|error| ApiError::new(ErrorCode::Internal, error.to_string(), None))?;
     let token = Token { id: draw_id()?, secret };
     let joins = body.role == Role::Join;
@@ -93,7 +105,7 @@ pub(super) async fn create(Call { api, caller, body, .. }: Call<GrantCreate>) ->
         kind: GrantKind::Token,
         hash: hash_of(&token.secret),
         role: body.role,
-        project: DEFAULT_PROJECT.to_owned(),
+        project,
         volumes: None,
         host: None,
         until: ends_after_seconds.map(|seconds| unix_seconds().saturating_add(seconds)),
@@ -108,6 +120,7 @@ pub(super) async fn create(Call { api, caller, body, .. }: Call<GrantCreate>) ->
 pub(super) async fn create_key(Call { api, caller, body, .. }: Call<KeyCreate>) -> Answer<KeyCreate> {
     let caller = known(caller)?;
     check(&caller, body.role)?;
+    let project = project(&caller, body.role, body.project)?;
     let refused = |what: String| ApiError::new(ErrorCode::Refused, what, None);
     let key: PeerKey = body.key.parse().map_err(|error| refused(format!("{error}: the SHA-256 of its public half")))?;
     let authority = newest_authority(&api.meta.model()).ok_or_else(not_yet)?.certificate.clone();
@@ -126,7 +139,7 @@ pub(super) async fn create_key(Call { api, caller, body, .. }: Call<KeyCreate>) 
         kind: GrantKind::Key,
         hash: SecretHash(key.0),
         role: body.role,
-        project: DEFAULT_PROJECT.to_owned(),
+        project,
         volumes: body.volumes.map(|volumes| volumes.into_iter().collect()),
         host: None,
         until: body.ends_after_seconds.map(|seconds| unix_seconds().saturating_add(seconds)),
@@ -157,7 +170,12 @@ fn read_point(digits: &str) -> Option<[u8; POINT_BYTES]> {
 pub(super) async fn revoke(Call { api, caller, names: [name], .. }: Call<GrantRevoke>) -> Answer<GrantRevoke> {
     let (caller, model) = (known(caller)?, api.meta.model());
     let mut seen = model.grants.iter().filter(|(_, grant)| caller.role.may_grant(grant.role));
-    let found = seen.find(|(id, grant)| grant.name == name || id.to_string() == name).map(|(id, _)| *id);
+    let (project, own) = match name.split_once('/') {
+        Some(named) => named,
+        None => (caller.bounds().project().unwrap_or(DEFAULT_PROJECT), name.as_str()),
+    };
+    let is_it = |grant: &GrantRecord| grant.name == own && grant.project == project;
+    let found = seen.find(|(id, grant)| is_it(grant) || id.to_string() == name).map(|(id, _)| *id);
     let id = found.ok_or_else(|| MetaError::NotFound { kind: Kind::Grant, name: name.clone() })?;
     api.meta.revoke_grant(id).await?;
     Ok(NoContent.into())

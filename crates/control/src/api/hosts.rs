@@ -9,9 +9,11 @@ use azekura_base::{ChapSecret, HostName, Role, check_chap};
 use azekura_meta::time::{now_rfc3339, unix_seconds};
 use azekura_model::{DEFAULT_PROJECT, GrantKind, GrantRecord, HostRecord, Unknown};
 
+use super::Api;
 use super::call::{Answer, Call};
+use super::caller::Caller;
 use super::error::ApiError;
-use super::grants::{check, draw_id, known, view};
+use super::grants::{check, draw_id, known, project, view};
 use crate::host_secrets::{Side, seal};
 use crate::proofs::{draw_secret, hash_of_text};
 
@@ -54,9 +56,24 @@ fn complete(asked: Option<CreateChap>, user: &str) -> Result<Option<(ChapSecret,
     Ok(Some((secret, ChapCreated { user, secret: told })))
 }
 
+/// A host's name is nobody's proof, and has one grant in the cluster: an owner could take the name of another project's
+/// host, and would learn from a refusal that there is such a host.
+fn check_giver(api: &Api, caller: &Caller) -> Result<(), ApiError> {
+    // The client that acts for the caller shows his project alone, or none.
+    let alone = caller.bounds().has(DEFAULT_PROJECT) && api.meta.watch_model().borrow().projects.is_empty();
+    if caller.bounds().project().is_none() || alone {
+        return Ok(());
+    }
+    let message =
+        format!("where there are projects, hosts are let in by an administrator, not by the role '{}'", caller.role);
+    Err(ApiError::new(ErrorCode::Forbidden, message, Some("keys (azekura key add) prove what they are".to_owned())))
+}
+
 pub(super) async fn create(Call { api, caller, body, .. }: Call<HostCreate>) -> Answer<HostCreate> {
     let caller = known(caller)?;
     check(&caller, Role::User)?;
+    let project = project(&caller, Role::User, body.project)?;
+    check_giver(&api, &caller)?;
     let name: HostName = body.host.parse().map_err(|error| refused(format!("'{}': {error}", body.host)))?;
     let chap = complete(body.chap, name.as_str())?;
     let mutual = complete(body.mutual, TARGET_USER)?;
@@ -85,7 +102,7 @@ pub(super) async fn create(Call { api, caller, body, .. }: Call<HostCreate>) -> 
         kind: GrantKind::Host,
         hash: hash_of_text(name.as_str()),
         role: Role::User,
-        project: DEFAULT_PROJECT.to_owned(),
+        project,
         volumes: body.volumes.map(|volumes| volumes.into_iter().collect()),
         host: Some(host),
         until: body.ends_after_seconds.map(|seconds| unix_seconds().saturating_add(seconds)),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
-use azekura_base::NodeId;
+use azekura_base::{Bounds, NodeId};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::Deed;
 use azekura_model::AuditRecord;
@@ -42,6 +42,7 @@ mod metrics;
 mod openapi;
 mod pages;
 pub(crate) mod peers;
+mod projects;
 mod ready;
 mod removal;
 mod resync;
@@ -97,9 +98,19 @@ impl Api {
     /// The same on behalf of somebody whose deed has this record: it is written with all that he changes.
     fn acting(&self, record: AuditRecord) -> (Api, Deed) {
         let (meta, deed) = self.meta.run_as(record);
+        (self.by(meta), deed)
+    }
+
+    /// The same for somebody who has to do with these volumes alone: to its handlers there are no others.
+    fn within(&self, bounds: &Bounds) -> Api {
+        self.by(self.meta.within(bounds))
+    }
+
+    /// The same through another client.
+    fn by(&self, meta: MetaClient) -> Api {
         let (attacher, snapshots) = (self.attacher.acting(&meta), self.snapshots.acting(&meta));
         let authorities = self.authorities.acting(&meta);
-        (Api { meta, attacher, snapshots, authorities, ..self.clone() }, deed)
+        Api { meta, attacher, snapshots, authorities, ..self.clone() }
     }
 }
 
@@ -148,6 +159,11 @@ fn routes() -> Routes {
         .serve(scrub::start)
         .serve(settings::show)
         .serve(settings::change)
+        .serve(projects::list)
+        .serve(projects::create)
+        .serve(projects::show)
+        .serve(projects::change)
+        .serve(projects::delete)
         .serve(grants::list)
         .serve(grants::create)
         .serve(grants::create_key)

@@ -159,7 +159,8 @@ pub(super) async fn revert(Call { api, names: [name], body, .. }: Call<VolumeRev
     Ok(RevertedView { volume: views::volume(&api.keys, &model, &done.volume), to, kept }.into())
 }
 
-pub(super) async fn clone(Call { api, names: [name], body, .. }: Call<VolumeClone>) -> Answer<VolumeClone> {
+pub(super) async fn clone(Call { api, names: [name], body, caller, .. }: Call<VolumeClone>) -> Answer<VolumeClone> {
+    caller.iter().try_for_each(|caller| caller.check_own(&body.name))?;
     let CloneVolume { name: clone, from, size_bytes, shared } = body;
     let access = shared.map(|shared| if shared { VolumeAccess::Shared } else { VolumeAccess::Exclusive });
     let made = api.snapshots.clone_volume(&name, from.as_deref(), &clone, size_bytes, access).await?;

@@ -220,7 +220,7 @@ fn clear_note(model: &Model) -> Option<String> {
     })
 }
 
-/// Hosts that whoever reaches the port can pretend to be, and nodes that ask none for its grant.
+/// Hosts that whoever reaches the port can pretend to be, and nodes that ask none for its grant or know no projects.
 fn hosts_notes(model: &Model) -> Vec<String> {
     let hosts = || model.grants.values().filter_map(|grant| Some((grant.name.as_str(), grant.host.as_ref()?)));
     let unproved: BTreeSet<&str> = hosts().filter(|(_, host)| host.chap.is_none()).map(|(name, _)| name).collect();
@@ -235,6 +235,11 @@ fn hosts_notes(model: &Model) -> Vec<String> {
     }
     if !older.is_empty() && hosts().next().is_some() {
         notes.push(format!("nodes of a version that lets any host use all volumes over iSCSI and NVMe: {older}"));
+    }
+    let ignoring = named(model.ignoring_projects());
+    if !ignoring.is_empty() && !model.projects.is_empty() {
+        notes
+            .push(format!("nodes of a version that keeps no projects apart, and counts nothing of theirs: {ignoring}"));
     }
     notes
 }

@@ -32,7 +32,8 @@ pub(super) async fn show(Call { api, names: [name], .. }: Call<VolumeShow>) -> A
     }
 }
 
-pub(super) async fn create(Call { api, body, .. }: Call<VolumeCreate>) -> Answer<VolumeCreate> {
+pub(super) async fn create(Call { api, body, caller, .. }: Call<VolumeCreate>) -> Answer<VolumeCreate> {
+    caller.iter().try_for_each(|caller| caller.check_own(&body.name))?;
     let CreateVolume { name, size_bytes, class, copies, ack_rule, shared, encrypt, limits } = body;
     let access = if shared { VolumeAccess::Shared } else { VolumeAccess::Exclusive };
     let ack_rule = ack_rule.map(Meant::meant);

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use super::volumes::check_name;
 use crate::{
     AckRule, DeviceRecord, DeviceState, ENCRYPTION, Endpoint, FailureKind, GroupRecord, HOST_PATHS, HOSTS, KEY_VOLUMES,
-    Key, Kind, MetaError, Model, NodeRecord, Outcome, RESERVATIONS, Records, Step, Txn, Unknown,
+    Key, Kind, MetaError, Model, NodeRecord, Outcome, PROJECTS, RESERVATIONS, Records, Step, Txn, Unknown,
 };
 
 /// What a node says about itself.
@@ -236,7 +236,7 @@ pub(super) fn register_node_as(records: &Records<'_>, spec: &NodeSpec, invited: 
         keys: Some(vec![spec.key]),
         shut_out: None,
         api_tls: spec.api_tls,
-        understands: [ENCRYPTION, HOSTS, HOST_PATHS, KEY_VOLUMES, RESERVATIONS].map(str::to_owned).into(),
+        understands: [ENCRYPTION, HOSTS, HOST_PATHS, KEY_VOLUMES, PROJECTS, RESERVATIONS].map(str::to_owned).into(),
         removed: false,
         unknown: Unknown::default(),
     };

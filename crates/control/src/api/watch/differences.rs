@@ -18,12 +18,13 @@ use crate::data_keys::DataKeys;
 /// A volume as it is told.
 pub(super) fn told_volume(change: Change, view: &VolumeView) -> Told {
     // A view can be written: the lists do so all the time.
-    Told { kind: Watched::Volumes, change, data: to_string(view).unwrap_or_default() }
+    let (volume, data) = (Some(view.name.clone()), to_string(view).unwrap_or_default());
+    Told { kind: Watched::Volumes, change, volume, data }
 }
 
 /// A node as it is told.
 pub(super) fn told_node(change: Change, view: &NodeView) -> Told {
-    Told { kind: Watched::Nodes, change, data: to_string(view).unwrap_or_default() }
+    Told { kind: Watched::Nodes, change, volume: None, data: to_string(view).unwrap_or_default() }
 }
 
 /// A volume as the API shows it; `keys`: those of this node.

@@ -138,7 +138,7 @@ impl Watcher {
             }
             match next {
                 Next::Events(position, events) => self.tell(position, &events).await?,
-                Next::Unknown => self.tell_all(&model).await?,
+                Next::Unknown => self.tell_all(&model.within(self.caller.bounds())).await?,
                 Next::Nothing => tokio::select! {
                     changed = news.changed() => changed.map_err(|_| Over)?,
                     () = self.out.closed() => return Err(Over),
@@ -165,7 +165,9 @@ impl Watcher {
     /// Only the last event has the new position: who was told half of them is told all of them again.
     async fn tell(&mut self, position: i64, events: &[Told]) -> Result<(), Over> {
         let (before, after) = (self.id(), position.to_string());
-        let wanted: Vec<&Told> = events.iter().filter(|told| self.kinds.contains(&told.kind)).collect();
+        let bounds = self.caller.bounds();
+        let seen = |told: &&Told| told.volume.as_ref().is_none_or(|volume| bounds.sees(volume));
+        let wanted: Vec<&Told> = events.iter().filter(|told| self.kinds.contains(&told.kind)).filter(seen).collect();
         let mut text = String::new();
         for (at, told) in wanted.iter().enumerate() {
             let id = if at + 1 == wanted.len() { &after } else { &before };

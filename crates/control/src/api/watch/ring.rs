@@ -38,6 +38,8 @@ impl Change {
 pub(super) struct Told {
     pub(super) kind: Watched,
     pub(super) change: Change,
+    /// Its name, if it is a volume: not everybody sees all of them.
+    pub(super) volume: Option<String>,
     /// The thing as the API shows it, in JSON; of one that is gone, as it was.
     pub(super) data: String,
 }
@@ -137,7 +139,7 @@ mod tests {
     use super::*;
 
     fn told(data: &str) -> Told {
-        Told { kind: Watched::Volumes, change: Change::Changed, data: data.to_owned() }
+        Told { kind: Watched::Volumes, change: Change::Changed, volume: None, data: data.to_owned() }
     }
 
     /// All that comes after a position.

@@ -1,0 +1,240 @@
+//! `azekura project …`: what belongs together, and how much of it there may be.
+
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use azekura_api::endpoint::{ProjectChange, ProjectCreate, ProjectDelete, ProjectList, ProjectShow};
+use azekura_api::{ChangeProject, CreateProject, NoQuery, ProjectQuota, ProjectView};
+use azekura_base::Size;
+use clap::{Args, Subcommand};
+
+use super::output::{print, print_json};
+use super::table::{Align, Table};
+use super::{ApiArgs, CliError};
+
+/// Projects: volumes and grants that belong together, kept apart from those of others, with quotas.
+///
+/// A project's volumes are named PROJECT/NAME everywhere. Tokens and keys with the roles owner, user and csi are for
+/// one project: for their owners there are no other volumes. 'default' is always there; its volumes have no '/' in
+/// their names, and it has no quota. Projects keep tenants apart where the setting api-access is 'grants' ('azekura
+/// cluster show').
+#[derive(Debug, Args)]
+pub struct ProjectCommand {
+    #[command(subcommand)]
+    command: Project,
+}
+
+#[derive(Debug, Subcommand)]
+enum Project {
+    /// Make a project.
+    #[command(after_help = "Examples:\n  \
+        azekura project create accounts --bytes 10TiB --volumes 100 --snapshots 1000\n  \
+        azekura project create lab --class single --iops 5000\n  \
+        azekura token create ann --role owner --project accounts")]
+    Create(CreateArgs),
+    /// List all projects that one has to do with.
+    #[command(visible_alias = "ls")]
+    List(ApiArgs),
+    /// Show a project: what it may have, and what it has.
+    Show(NameArgs),
+    /// Change what a project may have. A quota may be less than what is used: then nothing more is made.
+    #[command(after_help = "Examples:\n  \
+        azekura project set accounts --bytes 20TiB\n  \
+        azekura project set accounts --iops none --class default --class fast")]
+    Set(SetArgs),
+    /// Delete a project that has neither volumes nor grants.
+    #[command(visible_alias = "rm")]
+    Delete(NameArgs),
+}
+
+#[derive(Debug, Args)]
+struct NameArgs {
+    /// Name of the project.
+    name: String,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+/// So much, or `none`: no limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Quota<T>(Option<T>);
+
+fn quota<T: FromStr<Err: std::fmt::Display>>(text: &str) -> Result<Quota<T>, String> {
+    if text == "none" {
+        return Ok(Quota(None));
+    }
+    text.parse().map(|amount| Quota(Some(amount))).map_err(|error| format!("{error}, or none"))
+}
+
+#[derive(Debug, Args)]
+struct Quotas {
+    /// Sum of its volumes' sizes, such as 10TiB; or none.
+    #[arg(long, value_name = "SIZE", value_parser = quota::<Size>)]
+    bytes: Option<Quota<Size>>,
+    /// Number of its volumes; or none.
+    #[arg(long, value_name = "N", value_parser = quota::<u64>)]
+    volumes: Option<Quota<u64>>,
+    /// Number of the snapshots of all its volumes; or none.
+    #[arg(long, value_name = "N", value_parser = quota::<u64>)]
+    snapshots: Option<Quota<u64>>,
+    /// Sum of its volumes' limits, requests a second: each volume needs a limit then (--iops); or none.
+    #[arg(long, value_name = "N", value_parser = quota::<u64>)]
+    iops: Option<Quota<u64>>,
+    /// A storage class that its new volumes may have; may be given several times [default: all].
+    #[arg(long = "class", value_name = "CLASS")]
+    classes: Vec<String>,
+}
+
+impl Quotas {
+    fn bytes(&self) -> Option<Option<u64>> {
+        self.bytes.map(|Quota(size)| size.map(Size::bytes))
+    }
+
+    fn number(of: Option<Quota<u64>>) -> Option<Option<u64>> {
+        of.map(|Quota(number)| number)
+    }
+}
+
+#[derive(Debug, Args)]
+struct CreateArgs {
+    /// Name of the project: at most 63 characters.
+    name: String,
+    #[command(flatten)]
+    quotas: Quotas,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+#[derive(Debug, Args)]
+struct SetArgs {
+    /// Name of the project.
+    name: String,
+    #[command(flatten)]
+    quotas: Quotas,
+    /// Its new volumes may have any storage class.
+    #[arg(long, conflicts_with = "classes")]
+    any_class: bool,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+impl SetArgs {
+    fn run(self) -> Result<ExitCode, CliError> {
+        let SetArgs { name, quotas, any_class, api } = self;
+        let named = Some(quotas.classes.clone()).filter(|classes| !classes.is_empty());
+        let change = ChangeProject {
+            classes: if any_class { Some(None) } else { named.map(Some) },
+            bytes: quotas.bytes(),
+            volumes: Quotas::number(quotas.volumes),
+            snapshots: Quotas::number(quotas.snapshots),
+            iops: Quotas::number(quotas.iops),
+        };
+        if change == ChangeProject::default() {
+            return Err(CliError::new("nothing is to be changed").hint("for example --bytes 10TiB, or --volumes none"));
+        }
+        let project = api.client()?.send::<ProjectChange>([name], &change)?;
+        show(&project, api.json)
+    }
+}
+
+impl ProjectCommand {
+    /// Runs the command.
+    pub fn run(self) -> Result<ExitCode, CliError> {
+        match self.command {
+            Project::Create(CreateArgs { name, quotas, api }) => {
+                let quota = ProjectQuota {
+                    bytes: quotas.bytes().flatten(),
+                    volumes: Quotas::number(quotas.volumes).flatten(),
+                    snapshots: Quotas::number(quotas.snapshots).flatten(),
+                    iops: Quotas::number(quotas.iops).flatten(),
+                };
+                let classes = Some(quotas.classes).filter(|classes| !classes.is_empty());
+                let made = api.client()?.send::<ProjectCreate>([], &CreateProject { name, classes, quota })?;
+                show(&made, api.json)
+            }
+            Project::List(api) => {
+                let projects = api.client()?.ask::<ProjectList>([], &NoQuery {})?;
+                if api.json {
+                    return print_json(&projects);
+                }
+                if projects.is_empty() {
+                    return print("There are no projects but 'default'.\n");
+                }
+                print(&table(&projects))
+            }
+            Project::Show(NameArgs { name, api }) => {
+                show(&api.client()?.ask::<ProjectShow>([name], &NoQuery {})?, api.json)
+            }
+            Project::Set(arguments) => arguments.run(),
+            Project::Delete(NameArgs { name, api }) => {
+                api.client()?.ask::<ProjectDelete>([name.clone()], &NoQuery {})?;
+                if api.json {
+                    print_json(&serde_json::json!({ "deleted": name }))
+                } else {
+                    print(&format!("project {name} is deleted\n"))
+                }
+            }
+        }
+    }
+}
+
+fn show(project: &ProjectView, json: bool) -> Result<ExitCode, CliError> {
+    if json { print_json(project) } else { print(&table(std::slice::from_ref(project))) }
+}
+
+/// What is used of what there may be.
+fn of(used: u64, quota: Option<u64>, text: impl Fn(u64) -> String) -> String {
+    quota.map_or_else(|| text(used), |quota| format!("{} of {}", text(used), text(quota)))
+}
+
+fn table(projects: &[ProjectView]) -> String {
+    let mut table = Table::new(&[
+        ("NAME", Align::Left),
+        ("SIZE", Align::Right),
+        ("VOLUMES", Align::Right),
+        ("SNAPSHOTS", Align::Right),
+        ("IOPS", Align::Right),
+        ("CLASSES", Align::Left),
+        ("GRANTS", Align::Right),
+    ]);
+    for ProjectView { name, classes, quota, used, grants, .. } in projects {
+        let number = |number: u64| number.to_string();
+        table.row(vec![
+            name.clone(),
+            of(used.bytes, quota.bytes, |bytes| Size::new(bytes).to_string()),
+            of(used.volumes, quota.volumes, number),
+            of(used.snapshots, quota.snapshots, number),
+            of(used.iops, quota.iops, number),
+            classes.as_ref().map_or_else(|| "all".to_owned(), |classes| classes.join(", ")),
+            grants.to_string(),
+        ]);
+    }
+    table.render()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use azekura_api::ProjectUse;
+
+    #[test]
+    fn quotas_are_amounts_or_none() {
+        assert_eq!(quota::<Size>("1TiB"), Ok(Quota(Some(Size::new(1 << 40)))));
+        assert_eq!(quota::<u64>("none"), Ok(Quota(None)));
+        assert!(quota::<u64>("-1").is_err_and(|error| error.ends_with("or none")));
+    }
+
+    #[test]
+    fn a_table_tells_what_is_used_of_what() {
+        let project = ProjectView {
+            name: "accounts".into(),
+            classes: None,
+            quota: ProjectQuota { bytes: Some(1 << 40), ..ProjectQuota::default() },
+            used: ProjectUse { bytes: 1 << 30, volumes: 3, ..ProjectUse::default() },
+            grants: 2,
+            created: String::new(),
+        };
+        let text = table(&[project]);
+        assert!(text.contains("1GiB of 1TiB") && text.contains("accounts") && text.contains("all"), "{text}");
+    }
+}
