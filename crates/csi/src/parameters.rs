@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use azekura_api::{AckRule, IoLimits, VolumeView};
+use azekura_base::DEFAULT_PROJECT;
 use tonic::Status;
 
 use crate::{Outcome, attributes};
@@ -15,6 +16,8 @@ const FROM_SIDECARS: &str = "csi.storage.k8s.io/";
 pub(crate) struct Parameters {
     /// `class`: the storage class of Azekura.
     pub(crate) class: Option<String>,
+    /// `project`: the project of Azekura whose volumes they are; the driver's token has to be for it.
+    pub(crate) project: Option<String>,
     /// `copies`: copies of every block.
     pub(crate) copies: Option<u32>,
     /// `ackRule`: when a write is acknowledged.
@@ -36,6 +39,7 @@ impl Parameters {
         for (name, value) in given {
             match name.as_str() {
                 "class" => parameters.class = Some(value.clone()),
+                "project" => parameters.project = Some(value.clone()).filter(|project| project != DEFAULT_PROJECT),
                 "copies" => {
                     let copies = value.parse().ok().filter(|copies| *copies > 0);
                     parameters.copies = Some(copies.ok_or_else(|| bad(name, value, "it is a number from 1 on"))?);
@@ -60,7 +64,7 @@ impl Parameters {
                 _ => {
                     let reason = format!(
                         "the StorageClass has a parameter '{name}' that this driver does not know: it knows class, \
-                         copies, ackRule, encrypt, {}",
+                         project, copies, ackRule, encrypt, {}",
                         attributes::KNOWN.join(", ")
                     );
                     return Err(Status::invalid_argument(reason));
@@ -109,6 +113,7 @@ mod tests {
     fn known_ones_are_read() {
         let given = [("class", "c"), ("copies", "3"), ("ackRule", "each-site"), ("encrypt", "true"), ("iops", "500")];
         let expected = Parameters {
+            project: None,
             class: Some("c".into()),
             copies: Some(3),
             ack_rule: Some(AckRule::EachSite),

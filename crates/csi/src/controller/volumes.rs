@@ -45,7 +45,7 @@ impl Controller {
     fn make(&self, wish: &Wish) -> Outcome<VolumeView> {
         let (doing, answer) = match &wish.source {
             None => {
-                let Parameters { class, copies, ack_rule, encrypt, limits } = wish.parameters.clone();
+                let Parameters { class, copies, ack_rule, encrypt, limits, project: _ } = wish.parameters.clone();
                 let limits = (limits != IoLimits::default()).then_some(limits);
                 let (name, size_bytes) = (wish.name.clone(), wish.sizes.choose_empty(wish.least_bytes)?);
                 let shared = wish.shared;

@@ -72,6 +72,10 @@ impl Wish {
         if !request.mutable_parameters.is_empty() {
             parameters.limits = attributes::read(&request.mutable_parameters)?;
         }
+        let name = match &parameters.project {
+            Some(project) => format!("{project}/{name}"),
+            None => name,
+        };
         Ok(Wish {
             name,
             sizes: Range::read(request.capacity_range.as_ref())?,
@@ -162,6 +166,16 @@ mod tests {
         ] {
             let message = odd(source, there(size_bytes, from)).unwrap();
             assert!(message.contains(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_projects_volumes_are_named_after_it() {
+        let mut wanted = request(None);
+        let plain = Wish::read(&wanted).unwrap().name;
+        for (project, name) in [("accounts", format!("accounts/{plain}")), ("default", plain.clone())] {
+            wanted.parameters.insert("project".into(), project.into());
+            assert_eq!(Wish::read(&wanted).unwrap().name, name);
         }
     }
 
