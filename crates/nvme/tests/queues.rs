@@ -138,7 +138,7 @@ fn what_a_command_may_not() {
         (read(0, 512), 1024, Status::SGL_LENGTH_INVALID),
         (read(0, 2 << 20), 2 << 20, Status::INVALID_FIELD),
         (namespace(2), 512, Status::INVALID_NAMESPACE),
-        (Command::Io(Io::Compare(blocks(0, 512), Flags::default())), 512, Status::INVALID_OPCODE),
+        (Command::Io(Io::Compare(blocks(0, 512), Flags::default())), 1024, Status::SGL_LENGTH_INVALID),
         (Host::connect_entry(1, 31, 0), 0, Status::SEQUENCE_ERROR),
     ] {
         assert_eq!(io.ask(&command, Vec::new(), room).0.status, status, "{command:?}");

@@ -13,7 +13,6 @@ thread_local! {
     static NO_WINDOW: Cell<bool> = const { Cell::new(false) };
     static UNFENCED: Cell<bool> = const { Cell::new(false) };
     static PATIENT: Cell<bool> = const { Cell::new(false) };
-    static UNLEASED: Cell<bool> = const { Cell::new(false) };
     static BESIDE: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -106,15 +105,6 @@ pub fn bear_slowness(on: bool) {
 
 pub(crate) fn bears_slowness() -> bool {
     PATIENT.get()
-}
-
-/// From now on, on this thread, a primary says that what was compared differs whether or not it may serve readers.
-pub fn compare_without_lease(on: bool) {
-    UNLEASED.set(on);
-}
-
-pub(crate) fn compares_without_lease() -> bool {
-    UNLEASED.get()
 }
 
 /// From now on, on this thread, writes are ordered while what they write is compared for another one.

@@ -94,6 +94,8 @@ fn nothing_is_told_to_differ_without_a_lease() {
     cluster.write(compared(2, 0, 512, 9)).unwrap();
     assert_eq!(cluster.edges.len(), 1);
     cluster.now += LEASE;
+    let now = cluster.now;
+    cluster.group(0).advance(now);
     while cluster.load_edge() {}
     assert_eq!(cluster.answered[&RequestId(2)], Err(IoStatus::Redirect));
 }

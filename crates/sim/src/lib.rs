@@ -51,7 +51,6 @@ pub fn run(seed: u64, plan: &Plan) -> Result<Report, Violation> {
         azekura_node::sabotage::overlook_hangs(plan.lie == Some(Lie::UnnoticedHang));
         azekura_replica::sabotage::bear_slowness(plan.lie == Some(Lie::UnnoticedSlowness));
         azekura_replica::sabotage::compare_beside_writes(plan.lie == Some(Lie::CompareBesideWrites));
-        azekura_replica::sabotage::compare_without_lease(plan.lie == Some(Lie::UnleasedCompare));
         azekura_replica::sabotage::forget_tail(plan.lie == Some(Lie::ForgottenTail));
         azekura_replica::sabotage::forget_sessions(plan.lie == Some(Lie::ForgottenSessions));
         azekura_replica::sabotage::let_the_gone_write(plan.lie == Some(Lie::UnfencedNodes));

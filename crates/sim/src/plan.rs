@@ -148,9 +148,6 @@ pub enum Lie {
     /// A copy that starts has forgotten for whom it has voted, and follows whoever asks first.
     #[cfg(feature = "sabotage")]
     ForgottenVotes,
-    /// Primaries say that what was compared differs, whether or not they may serve readers.
-    #[cfg(feature = "sabotage")]
-    UnleasedCompare,
     /// Primaries order writes to what they compare meanwhile.
     #[cfg(feature = "sabotage")]
     CompareBesideWrites,

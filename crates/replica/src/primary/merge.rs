@@ -67,10 +67,6 @@ impl Primary {
     /// a read is: it is given under the lease alone. Without one, somebody else may have let in what is expected.
     fn comparison(&mut self, cx: &mut GroupCx, merge: &Merge) -> Option<IoStatus> {
         let difference = merge.difference()?;
-        #[cfg(feature = "sabotage")]
-        if crate::sabotage::compares_without_lease() {
-            return Some(IoStatus::Miscompare(difference));
-        }
         if !self.may_serve(cx, cx.now) {
             self.clients_wait = true;
             return Some(IoStatus::Redirect);

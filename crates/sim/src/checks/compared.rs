@@ -109,7 +109,7 @@ mod tests {
         assert!(check(&register(&[(1, 1, 2)], &[(2, 1, 3, 4), (3, 2, 5, 6)])).is_ok());
         assert!(check(&register(&[(1, 1, 2), (9, 3, 4)], &[(2, 1, 5, 6)])).is_err(), "another one between");
         assert!(check(&register(&[(1, 1, 2), (9, 3, 8)], &[(2, 1, 5, 6)])).is_ok(), "it may come later");
-        let seen_between = saw(register(&[(1, 1, 2), (9, 3, 8)], &[(2, 1, 5, 6)]), &[(9, 4, 5)]);
+        let seen_between = saw(register(&[(1, 1, 2), (9, 3, 10)], &[(2, 1, 6, 7)]), &[(9, 4, 5)]);
         assert!(check(&seen_between).is_err());
     }
 
