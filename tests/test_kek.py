@@ -83,3 +83,16 @@ def test_without_a_key_file_it_is_said(make_cluster):
     assert "--key-file" in cluster.cli("kek", "show")
     with pytest.raises(CliError, match="--key-file"):
         cluster.cli("kek", "rewrap")
+
+
+def test_more_keys_than_one_request_takes_are_wrapped(make_cluster):
+    cluster = make_cluster(start=False, nodes=1)
+    [node] = cluster.nodes
+    node.options = ["--key-file", key_file(node, (1, "7"))]
+    cluster.start()
+    for number in range(230):
+        cluster.cli("volume", "create", f"v{number}", "1MiB", "--encrypt", "--copies", 1)
+    key_file(node, (1, "7"), (2, "8"))
+    told = cluster.json("kek", "rewrap")
+    assert (told["rewrapped"], told["left"], told["failed"]) == (230, 0, []), told
+    assert versions(cluster) == {1: 0, 2: 230}

@@ -78,6 +78,9 @@ impl RewrapArgs {
             print_json(&all)?;
         } else {
             all.failed.iter().for_each(|failed| eprintln!("warning: {failed}"));
+            if all.left > 0 {
+                eprintln!("warning: {} keys are still wrapped with an older version: run it again", all.left);
+            }
             print(&format!("{} keys are wrapped anew, with version {}\n", all.rewrapped, all.version))?;
         }
         Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })

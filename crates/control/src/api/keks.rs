@@ -47,13 +47,20 @@ pub(super) async fn rewrap(Call { api, body, .. }: Call<KekRewrap>) -> Answer<Ke
     let version = keks.own.keks.last().map_or(0, |kek| kek.version);
     let refused = |why| ApiError::new(ErrorCode::Unavailable, why, None);
     let older = model.data_keys.values().filter(|record| api.keys.version_of(record) != Some(version)).count();
+    let mut known_at = 0;
     let mut told = RewrappedView { version, rewrapped: 0, left: 0, failed: Vec::new() };
     for (id, wrapped) in api.keys.rewrap(&model, REWRAPS_MAX).await.map_err(refused)? {
         match wrapped {
-            Ok((from, to)) => told.rewrapped += u64::from(api.meta.rewrap_key(id, &from, &to).await?),
+            Ok((from, to)) => {
+                let (is_done, revision) = api.meta.rewrap_key(id, &from, &to).await?;
+                told.rewrapped += u64::from(is_done);
+                known_at = revision.max(known_at);
+            }
             Err(why) => told.failed.push(format!("data key {id}: {why}")),
         }
     }
+    // The next request goes on behind these.
+    api.meta.model_at(known_at).await?;
     told.left = (older as u64).saturating_sub(told.rewrapped + told.failed.len() as u64);
     Ok(told.into())
 }
