@@ -1,5 +1,6 @@
 """Who may over iSCSI and NVMe: hosts that have a grant, hosts that prove a secret, and all others."""
 
+import contextlib
 import json
 import threading
 import time
@@ -9,8 +10,9 @@ import pytest
 
 from tools.harness import nvme
 from tools.harness.cluster import HOST, run_cli
+from tools.harness.dhchap import Refused
 from tools.harness.iscsi import Session
-from tools.harness.nvme import DISCOVERY, SUBSYSTEM, Failed, Queue, controller, io_queue
+from tools.harness.nvme import CSTS, DISCOVERY, SUBSYSTEM, Failed, Queue, controller, io_queue
 from tools.harness.nvme import HOST as NQN
 from tools.harness.process import free_port, wait_until
 from tools.harness.run import run
@@ -19,7 +21,7 @@ MIB = 2**20
 PREFIX = "iqn.2026-01.io.azekura:"
 IQN = "iqn.2000-01.example:host"
 FORBIDDEN, NOT_AUTHENTICATED, NOT_FOUND = 0x0202, 0x0201, 0x0203
-INVALID_HOST = 0x184
+INVALID_HOST, AUTHENTICATION_REQUIRED = 0x184, 0x191
 SECRET, TARGETS = "the-secret-of-the-host", "and-the-targets-own"
 
 
@@ -242,6 +244,60 @@ def test_the_target_proves_itself(guarded, hosts, folder):
         assert inquiry(address(target_user=user, target_password=secret)).returncode != 0, "it is no proof"
 
 
+def nvme_proved(node, *secrets, volume="vol1"):
+    """Whether a host that knows these is let in: its own, and the cluster's."""
+    try:
+        with contextlib.closing(Queue(node.nvme, SUBSYSTEM + volume, secrets=secrets)) as queue:
+            queue.get_property(CSTS)
+            return True
+    except (Refused, ConnectionError):
+        return False
+    except Failed as failed:
+        # It is not known here yet.
+        assert failed.status == INVALID_HOST, failed
+        return False
+
+
+def test_an_nvme_host_proves_a_secret(guarded, hosts, folder):
+    made = hosts("db7", "--nqn", NQN, "--volume", "vol1", "--chap", "--mutual")
+    own, cluster = made["chap"]["secret"], made["mutual"]["secret"]
+    assert own.startswith("DHHC-1:00:") and own != cluster and made["grant"]["host"]["chap_user"] == NQN
+    for node in guarded.nodes:
+        wait_until(lambda node=node: nvme_proved(node, own), 20, "the host to be let in")
+        assert nvme_proved(node, own, cluster)
+        assert not nvme_proved(node, cluster) and not nvme_proved(node, own, own)
+        assert not nvme_proved(node, own, volume="vol2"), "it proves who it is, and has no more than that"
+        assert [name for name, _, _ in nvme.listed(node.nvme, secrets=[own])] == [SUBSYSTEM + "vol1"] * 2
+    node = guarded.first
+    # Who proves nothing is told that it has to, whatever it would like to have, and nothing else.
+    for volume in ("vol1", "vol2", "none"):
+        queue = Queue(node.nvme, SUBSYSTEM + volume)
+        with pytest.raises(Failed) as failed:
+            queue.get_property(CSTS)
+        assert failed.value.status == AUTHENTICATION_REQUIRED
+        queue.close()
+    # Each queue proves it, and data goes both ways.
+    admin = controller(node.nvme, "vol1", secrets=[own, cluster])
+    queue = io_queue(node.nvme, "vol1", admin, 1, secrets=[own])
+    queue.write(0, b"p" * 65536)
+    assert queue.read(0, 65536) == b"p" * 65536
+    unproved = io_queue(node.nvme, "vol1", admin, 2)
+    assert unproved.status(0x02, [0, 0, 7], room=4096, namespace=1) == AUTHENTICATION_REQUIRED
+    guarded.cli("host", "remove", "db7")
+    with pytest.raises((ConnectionError, Failed)):
+        while True:
+            queue.read(0, 4096)
+    [each.close() for each in (queue, admin, unproved)]
+    log = "".join(node.log() for node in guarded.nodes)
+    assert "wrong secret for DH-HMAC-CHAP" in log and own not in log and cluster not in log
+    # One that was made elsewhere, by nvme gen-dhchap-key.
+    secret = Path(folder) / "secret"
+    secret.write_text(own.replace("DHHC-1:00:", "DHHC-1:02:") + "\n")
+    hosts("db8", "--nqn", NQN, "--chap-secret-file", secret)
+    wait_until(lambda: nvme_proved(node, secret.read_text().strip()), 20, "the host to be let in")
+    assert not nvme_proved(node, own), "how the key is transformed is a part of it"
+
+
 def test_secrets_are_sealed_in_the_configuration_and_in_no_log(guarded, hosts, folder):
     path = folder / "secret"
     path.write_text("never-seen-anywhere")
@@ -280,7 +336,8 @@ def test_bad_hosts_are_refused(guarded, folder):
         (["--iqn", IQN, "--chap-secret-file", path], "12 to 255"),
         (["--iqn", IQN, "--chap-user", "me"], "--chap"),
         (["--iqn", IQN, "--mutual"], "proves something himself"),
-        (["--nqn", NQN, "--chap"], "cannot be used with"),
+        (["--nqn", NQN, "--chap", "--chap-user", "me"], "cannot be used with"),
+        (["--nqn", NQN, "--chap-secret-file", path], "gen-dhchap-key"),
     ]:
         done = run_cli("host", "add", "bad", *words, api=guarded.first.api)
         assert done.returncode != 0 and told in done.stderr, (words, done)

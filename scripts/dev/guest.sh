@@ -9,7 +9,9 @@ Debian's own kernel for clouds, busybox, nvme-cli and nbd-client in a virtual ma
 on this machine: discovery, file systems with checksums, digests, discards, growing volumes, restarts (tests/guest_nvme.py);
 with volumes as its disks, by vhost-user (tests/guest_vhost.py); azekura attach with NVMe/TCP and NBD
 (tests/guest_attach.py); a volume by several nodes at a time, by NVMe/TCP (tests/guest_paths.py) and by iSCSI with
-dm-multipath (tests/guest_iscsi.py). The kernel is unpacked below target/guest and not installed. KVM is not needed.
+dm-multipath (tests/guest_iscsi.py); secrets that an NVMe host proves (tests/guest_authentication.py), for which Debian 12's
+kernel is too old, and that of its backports is taken. Kernels are unpacked below target/guest and not installed. KVM is not
+needed.
 TEXT
 }
 
@@ -29,13 +31,41 @@ ensure_kernel() {
     dpkg-deb -x "$ROOT/target/guest/$package"_*.deb "$GUEST_KERNEL" || die "$package could not be unpacked"
 }
 
+# ensure_newer_kernel: sets NEWER_KERNEL to a folder with the unpacked packages of the backports' kernel and QEMU (that of
+# Debian 12 emulates code that changes itself in a way that newer kernels do not survive). Their lists are kept apart, so that
+# nothing of the machine's own packages changes.
+ensure_newer_kernel() {
+    NEWER_KERNEL=$ROOT/target/guest/newer
+    [[ -z $(compgen -G "$NEWER_KERNEL/boot/vmlinuz-*") ]] || return 0
+    have apt-get || die "the guest's kernel comes from Debian's archive with apt-get, which is not here"
+    local folder=$ROOT/target/guest/backports archive codename package
+    archive=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep '/debian/\?$' | head -n 1)
+    codename=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+    [[ -n $archive ]] || die "apt knows no archive of Debian's: the guest needs its backports"
+    mkdir -p "$folder/lists/partial" "$NEWER_KERNEL"
+    echo "deb $archive $codename-backports main" >"$folder/sources.list"
+    local apt=(-o "Dir::Etc::SourceList=$folder/sources.list" -o Dir::Etc::SourceParts=/dev/null
+        -o "Dir::State::Lists=$folder/lists" -o APT::Sandbox::User=root -qq)
+    apt-get "${apt[@]}" update || die "apt could not read the lists of $codename-backports"
+    package=$(apt-cache "${apt[@]}" depends linux-image-cloud-amd64 2>/dev/null |
+        sed -n 's/.*Depends: \(linux-image-[0-9]\)/\1/p' | head -n 1)
+    [[ -n $package ]] || die "$codename-backports has no linux-image-cloud-amd64"
+    step "unpacking the kernel of $package into $NEWER_KERNEL"
+    for package in qemu-system-x86 qemu-system-common qemu-system-data seabios "$package"; do
+        (cd "$folder" && apt-get "${apt[@]}" download "$package") || die "apt could not download $package"
+        dpkg-deb -x "$folder/$package"_*.deb "$NEWER_KERNEL" || die "$package could not be unpacked"
+    done
+    rm -rf "$folder"
+}
+
 command_guest() {
     [[ ${1:-} != -- ]] || shift
     ensure_tools "${GUEST_TOOLS[@]}"
     ensure_kernel
+    ensure_newer_kernel
     ensure_python pytest:python3-pytest
     build_binary
     cd "$ROOT" || die "cannot enter $ROOT"
-    AZEKURA_GUEST_KERNEL=$GUEST_KERNEL AZEKURA_BIN=$AZEKURA PYTHONDONTWRITEBYTECODE=1 \
+    AZEKURA_GUEST_KERNEL=$GUEST_KERNEL AZEKURA_NEWER_KERNEL=$NEWER_KERNEL AZEKURA_BIN=$AZEKURA PYTHONDONTWRITEBYTECODE=1 \
         exec "$PYTHON" -m pytest tests/guest_*.py "$@"
 }

@@ -59,7 +59,11 @@ def make_image(kernel, folder, programs, modules=(), files=None):
     shutil.copy(shutil.which("busybox"), tree / "bin/busybox")
     (tree / "init").write_text(INIT)
     (tree / "init").chmod(0o755)
+    (builtin,) = Path(kernel).glob("lib/modules/*/modules.builtin")
+    inside = builtin.read_text().splitlines()
     for module in [*MODULES, *modules]:
+        if f"kernel/{module}.ko" in inside:
+            continue
         found = next(Path(kernel).glob(f"lib/modules/*/kernel/{module}.ko*"))
         target = tree / "modules" / found.name.split(".ko")[0]
         if found.suffix == ".xz":
@@ -84,6 +88,15 @@ def make_image(kernel, folder, programs, modules=(), files=None):
     return next(Path(kernel).glob("boot/vmlinuz-*")), image
 
 
+def emulator(kernel):
+    """QEMU: the one that lies beside the kernel, where that needs another one than this machine's."""
+    own = Path(kernel) / "usr/bin/qemu-system-x86_64"
+    if not own.exists():
+        return ["qemu-system-x86_64"]
+    data = [Path(kernel) / "usr/share/qemu", Path(kernel) / "usr/share/seabios", "/usr/share/qemu", "/usr/share/seabios"]
+    return [own, *[word for folder in data for word in ("-L", folder)]]
+
+
 class Guest:
     """The machine. Without KVM, which not every machine has that runs tests."""
 
@@ -96,7 +109,8 @@ class Guest:
         vmlinuz, image = make_image(kernel, folder, programs, modules, files)
         line = folder / "line"
         command = [
-            *["qemu-system-x86_64", "-nodefaults", "-display", "none", "-m", "768", "-smp", "2", "-no-reboot"],
+            *emulator(kernel),
+            *["-nodefaults", "-display", "none", "-m", "768", "-smp", "2", "-no-reboot"],
             *["-object", "memory-backend-memfd,id=memory,size=768M,share=on", "-machine", "memory-backend=memory"],
             *["-accel", "tcg", "-cpu", "max", "-kernel", vmlinuz, "-initrd", image],
             *["-append", "console=ttyS0 panic=-1 loglevel=6 nvme_core.multipath=Y"],

@@ -3,11 +3,15 @@
 import socket
 import struct
 
+from tools.harness import dhchap
+
 SUBSYSTEM = "nqn.2026-01.io.azekura:"
 DISCOVERY = "nqn.2014-08.org.nvmexpress.discovery"
 HOST = "nqn.2000-01.example:tests"
 CC, CSTS = 0x14, 0x1C
 ENABLE = 0x0046_0001
+# In what is answered to Connect: the host has to prove something first.
+AUTHENTICATION_REQUIRED = 1 << 17
 # MAXH2CDATA, which the node says in ICResp.
 DATA_MAX = 256 << 10
 SUCCESS, FUSED_FAILED, RESERVATION_CONFLICT, COMPARE_FAILURE = 0x000, 0x009, 0x083, 0x285
@@ -31,7 +35,10 @@ class Failed(Exception):
 class Queue:
     """A connection that is a queue."""
 
-    def __init__(self, address, subsystem, controller=0xFFFF, queue=0, keep_alive_ms=0, host_id=1, name=HOST):
+    def __init__(
+        self, address, subsystem, controller=0xFFFF, queue=0, keep_alive_ms=0, host_id=1, name=HOST, secrets=()
+    ):
+        """With the host's secret, and perhaps the controller's, it proves that, and has that proved."""
         host, port = address.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), timeout=20)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -42,7 +49,10 @@ class Queue:
         names = [subsystem.encode(), name.encode()]
         data = struct.pack("<16sH238x256s256s256x", bytes([host_id] * 16), controller, *names)
         twelve = struct.pack("<HHHBxI", 0, queue, 31, 0, keep_alive_ms)
-        self.controller, _ = self.fabrics(1, twelve, data)
+        answer, _ = self.fabrics(1, twelve, data)
+        self.controller = answer & 0xFFFF
+        if answer & AUTHENTICATION_REQUIRED and secrets:
+            dhchap.authenticate(self, name, subsystem, *secrets)
 
     def send(self, data):
         self.socket.sendall(data)
@@ -108,11 +118,11 @@ class Queue:
 
         return self.complete(self.begin(entry, data, room or len(asked_for)), asked_for)
 
-    def fabrics(self, kind, tail, data=b""):
+    def fabrics(self, kind, tail, data=b"", room=0):
         def entry(number, sgl):
             return struct.pack("<BBHB19x", 0x7F, 0x40, number, kind) + sgl + tail.ljust(24, b"\0")
 
-        return self.complete(self.begin(entry, data))
+        return self.complete(self.begin(entry, data, room))
 
     def set_property(self, offset, value):
         self.fabrics(0, struct.pack("<B3xIQ", 0, offset, value))
@@ -205,9 +215,9 @@ class Queue:
         self.socket.close()
 
 
-def listed(address):
+def listed(address, **options):
     """What a discovery finds: subsystem, address and port."""
-    queue = Queue(address, DISCOVERY)
+    queue = Queue(address, DISCOVERY, **options)
     queue.set_property(CC, ENABLE)
     (count,) = struct.unpack("<Q", queue.log(0x70, 1024)[8:16])
     text = lambda field: field.split(b"\0")[0].decode()  # noqa: E731

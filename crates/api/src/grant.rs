@@ -56,21 +56,22 @@ pub struct GrantView {
 pub struct HostView {
     /// What it calls itself: the name of an iSCSI initiator, or an NQN.
     pub name: String,
-    /// Its name for CHAP; null: it proves nothing, and whoever gives himself its name is let in.
+    /// Its name for CHAP, of an NVMe host its NQN; null: it proves nothing, and whoever gives himself its name is let in.
     pub chap_user: Option<String>,
     /// The target's name for CHAP; null: the target proves nothing to it.
     pub mutual_user: Option<String>,
 }
 
-/// What is to be proved by CHAP.
+/// What is to be proved by CHAP, or by an NVMe host by DH-HMAC-CHAP.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CreateChap {
-    /// The name. Without this: the host's own name, and for the target 'azekura'.
+    /// The name. Without this: the host's own name, and for the target 'azekura'. NVMe has no such names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// The secret, 12 to 255 bytes. Without this the node makes one.
+    /// The secret, 12 to 255 bytes; for NVMe 'DHHC-1:00:…:', as nvme gen-dhchap-key makes it. Without this the node makes
+    /// one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
 }
@@ -81,7 +82,7 @@ impl std::fmt::Debug for CreateChap {
     }
 }
 
-/// What is proved by CHAP.
+/// What is proved by CHAP, or by an NVMe host by DH-HMAC-CHAP.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ChapCreated {
@@ -175,7 +176,7 @@ pub struct CreateHost {
     /// The volumes that it may use, with their snapshots. Without this: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volumes: Option<Vec<String>>,
-    /// What it proves to be let in, over iSCSI. Without this: nothing.
+    /// What it proves to be let in. Without this: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chap: Option<CreateChap>,
     /// What the target proves to it, if it asks for that.

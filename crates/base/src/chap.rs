@@ -1,4 +1,5 @@
-//! Secrets that hosts prove by CHAP (RFC 1994; RFC 7143 section 12.1.3).
+//! Secrets that hosts prove by CHAP (RFC 1994; RFC 7143 section 12.1.3), or over NVMe by DH-HMAC-CHAP, for which each
+//! is the text of a [`crate::DhchapKey`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ pub const CHAP_MAX: usize = 255;
 /// A name and the secret that proves it. The secret is overwritten when it is dropped, and nothing prints it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ChapSecret {
-    /// The name: CHAP_N.
+    /// The name: CHAP_N. NVMe has none but the names of host and subsystem.
     pub user: String,
     /// The secret.
     pub secret: Arc<Zeroizing<Vec<u8>>>,

@@ -9,6 +9,7 @@ mod buffer;
 mod chap;
 mod checksum;
 mod checksums;
+mod dhchap;
 mod endpoint;
 mod error;
 mod hex32;
@@ -41,6 +42,7 @@ pub use checksum::{
     Checksum, UNKNOWN_CHECKSUM, ZERO_BLOCK_CHECKSUM, block_checksums, checksum, checksum_append, is_zero,
 };
 pub use checksums::Checksums;
+pub use dhchap::{DhchapKey, DhchapKeyError, DhchapTransform};
 pub use endpoint::Endpoint;
 pub use error::IoStatus;
 pub use host_name::{HOST_NAME_MAX, HostName, HostNameError};

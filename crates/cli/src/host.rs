@@ -22,7 +22,7 @@ const SECRET_FILE_BYTES_MAX: u64 = 4096;
 ///
 /// Where the setting api-access is 'grants', a host that is not listed is refused; where it is 'open', any is let in,
 /// and who is listed may no more than that. A name alone proves nothing: whoever reaches the port can give himself any.
-/// Over iSCSI a host with --chap proves that it knows a secret.
+/// A host with --chap proves that it knows a secret: by CHAP over iSCSI, by DH-HMAC-CHAP over NVMe/TCP.
 #[derive(Debug, Args)]
 pub struct HostCommand {
     #[command(subcommand)]
@@ -35,7 +35,7 @@ enum HostAction {
     #[command(after_help = "Examples:\n  \
         azekura host add esx1 --iqn iqn.1998-01.com.vmware:esx1 --chap --volume vmfs-1 --volume vmfs-2\n  \
         azekura host add win2 --iqn iqn.1991-05.com.microsoft:win2 --chap-secret-file win2.secret --mutual\n  \
-        azekura host add db7 --nqn \"$(cat /etc/nvme/hostnqn)\" --volume db7")]
+        azekura host add db7 --nqn \"$(cat /etc/nvme/hostnqn)\" --chap --volume db7")]
     Add(Box<AddArgs>),
     /// List all hosts that one may let in.
     #[command(visible_alias = "ls")]
@@ -58,23 +58,24 @@ struct AddArgs {
     /// It may use this volume and its snapshots alone, also what comes to have the name; may be given several times.
     #[arg(long = "volume", value_name = "NAME")]
     volumes: Vec<String>,
-    /// Over iSCSI it proves by CHAP that it knows a secret, which is made and printed once.
-    #[arg(long, conflicts_with_all = ["nqn", "chap_secret_file"])]
+    /// It proves by CHAP, or over NVMe by DH-HMAC-CHAP, that it knows a secret, which is made and printed once.
+    #[arg(long, conflicts_with = "chap_secret_file")]
     chap: bool,
-    /// The same, with the secret in this file: 12 to 255 bytes, and many initiators take at most 16.
-    #[arg(long, value_name = "FILE", conflicts_with = "nqn")]
+    /// The same, with the secret in this file: 12 to 255 bytes, and many initiators take at most 16; for NVMe what nvme
+    /// gen-dhchap-key makes.
+    #[arg(long, value_name = "FILE")]
     chap_secret_file: Option<PathBuf>,
     /// Its name for CHAP [default: its iSCSI name].
-    #[arg(long, value_name = "USER")]
+    #[arg(long, value_name = "USER", conflicts_with = "nqn")]
     chap_user: Option<String>,
     /// The target proves another secret to it, if it asks for that; which is made and printed once.
-    #[arg(long, conflicts_with_all = ["nqn", "mutual_secret_file"])]
+    #[arg(long, conflicts_with = "mutual_secret_file")]
     mutual: bool,
     /// The same, with the secret in this file.
-    #[arg(long, value_name = "FILE", conflicts_with = "nqn")]
+    #[arg(long, value_name = "FILE")]
     mutual_secret_file: Option<PathBuf>,
     /// The target's name for CHAP [default: azekura].
-    #[arg(long, value_name = "USER")]
+    #[arg(long, value_name = "USER", conflicts_with = "nqn")]
     mutual_user: Option<String>,
     /// The project that it is about [default: one's own, or 'default'].
     #[arg(long, value_name = "PROJECT")]
@@ -134,7 +135,9 @@ fn told(made: &HostCreated) -> String {
     let mut text = format!("{host} is let in as {}\n", grant.name);
     for (whose, proof) in [("the host's", chap), ("the target's", mutual)] {
         let Some(ChapCreated { user, secret }) = proof else { continue };
-        text.push_str(&format!("{whose} name for CHAP: {}\n", user));
+        if !host.starts_with("nqn.") {
+            text.push_str(&format!("{whose} name for CHAP: {}\n", user));
+        }
         if let Some(secret) = secret {
             text.push_str(&format!("{whose} secret, told this once: {secret}\n"));
         }

@@ -1,7 +1,7 @@
-//! Secrets of hosts, which they prove by CHAP: sealed when a host is let in, opened where it may come to
+//! Secrets of hosts, which they prove by CHAP or DH-HMAC-CHAP: sealed when a host is let in, opened where it may come to
 //! (docs/decisions/0053-hosts.md).
 //!
-//! CHAP takes both sides to know the secret itself. In the configuration it is sealed, by a key that is made of that of
+//! Both take both sides to know the secret itself. In the configuration it is sealed, by a key that is made of that of
 //! the cluster's authority, which all nodes have and the configuration has not.
 
 use std::collections::BTreeMap;

@@ -38,10 +38,10 @@ pub struct ChapRecord {
 pub struct HostRecord {
     /// What it calls itself.
     pub name: HostName,
-    /// What it has to prove by CHAP; `None`: its name is enough.
+    /// What it has to prove by CHAP, over NVMe by DH-HMAC-CHAP; `None`: its name is enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chap: Option<ChapRecord>,
-    /// What is proved to it by CHAP, if it asks for that.
+    /// What is proved to it in that way, if it asks for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mutual: Option<ChapRecord>,
     #[serde(flatten)]

@@ -87,6 +87,8 @@ statuses! {
     CONNECT_INVALID = 0x182, false;
     /// Connect: Invalid Host.
     CONNECT_INVALID_HOST = 0x184, false;
+    /// Authentication Required.
+    AUTHENTICATION_REQUIRED = 0x191, false;
     /// I/O: Conflicting Attributes (NVM section 3.1.2).
     CONFLICTING_ATTRIBUTES = 0x180, false;
     /// I/O: Attempted Write to Read Only Range (NVM section 3.1.2).

@@ -6,6 +6,7 @@
 //! not is in docs/nvme.md, why it is so in decision 0045.
 //!
 //! - [`pdu`]: protocol data units out of a stream and into one, digests, alignment, transfers, fatal errors;
+//! - [`authentication`]: how a host proves that it knows a secret;
 //! - [`command`]: submission queue entries, and where their data is;
 //! - [`completion`]: completion queue entries, and status codes by name;
 //! - [`identify`]: what controllers and namespaces say of themselves;
@@ -16,6 +17,7 @@
 //! - [`names`], [`controllers`]: whose queue a connection is;
 //! - [`session`]: a [`Connection`], which is a protocol of the front end.
 
+pub mod authentication;
 pub mod command;
 pub mod completion;
 pub mod controllers;
@@ -30,6 +32,7 @@ pub mod properties;
 pub mod reservations;
 pub mod session;
 
+pub use authentication::{CHALLENGE_BYTES, Challenge};
 pub use command::Command;
 pub use completion::{Completion, Status};
 pub use controllers::Controllers;

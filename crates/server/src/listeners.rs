@@ -3,7 +3,6 @@
 use crate::args::{NodeArgs, VhostSocket};
 use crate::secured::SecuredDoor;
 use azekura_frontend::{Client, StreamProtocol};
-use azekura_iscsi::{CHALLENGE_BYTES, Challenge};
 use azekura_model::Endpoint;
 use azekura_nvme::Controllers;
 use azekura_reactor::{ListenerId, Reactor};
@@ -194,12 +193,10 @@ fn reached(portal: SocketAddr, here: Option<SocketAddr>) -> Option<SocketAddr> {
     if portal.ip().is_unspecified() { here.map(|here| SocketAddr::new(here.ip(), portal.port())) } else { Some(portal) }
 }
 
-/// What an initiator may be asked; `None`: the system gives no random numbers.
-fn draw() -> Option<Challenge> {
-    let mut bytes = [0; CHALLENGE_BYTES + 1];
-    getrandom::fill(&mut bytes).ok()?;
-    let [identifier, bytes @ ..] = bytes;
-    Some(Challenge { identifier, bytes })
+/// Random bytes to ask somebody what he knows; `None`: the system gives none.
+fn draw<const N: usize>() -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).ok().map(|()| bytes)
 }
 
 impl ClientListener {
@@ -237,13 +234,21 @@ impl ClientListener {
 
     fn iscsi(portal: SocketAddr, asks: bool) -> Speak {
         of_hosts(asks, move |stream_bytes_max, here| {
-            azekura_iscsi::Connection::new(stream_bytes_max, reached(portal, here), draw())
+            let drawn = draw::<{ azekura_iscsi::CHALLENGE_BYTES + 1 }>();
+            let challenge = drawn.map(|[identifier, bytes @ ..]| azekura_iscsi::Challenge { identifier, bytes });
+            azekura_iscsi::Connection::new(stream_bytes_max, reached(portal, here), challenge)
         })
     }
 
     fn nvme(portal: SocketAddr, controllers: Arc<Controllers>, asks: bool) -> Speak {
         of_hosts(asks, move |stream_bytes_max, here| {
-            azekura_nvme::Connection::new(stream_bytes_max, reached(portal, here), &controllers)
+            let drawn = draw::<{ azekura_nvme::CHALLENGE_BYTES + 4 }>();
+            let challenge = drawn.map(|[a, b, c, d, bytes @ ..]| azekura_nvme::Challenge {
+                bytes,
+                // 0 means that there is none.
+                sequence: u32::from_le_bytes([a, b, c, d]).max(1),
+            });
+            azekura_nvme::Connection::new(stream_bytes_max, reached(portal, here), &controllers, challenge)
         })
     }
 

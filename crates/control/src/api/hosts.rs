@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use azekura_api::endpoint::HostCreate;
 use azekura_api::{ChapCreated, CreateChap, ErrorCode, HostCreated};
-use azekura_base::{ChapSecret, HostName, Role, check_chap};
+use azekura_base::{ChapSecret, DhchapKey, DhchapTransform, HostName, Role, check_chap};
 use azekura_meta::time::{now_rfc3339, unix_seconds};
 use azekura_model::{DEFAULT_PROJECT, GrantKind, GrantRecord, HostRecord, Unknown};
 
@@ -40,18 +40,35 @@ fn draw() -> Result<String, ApiError> {
     Ok(drawn.0.iter().take(SECRET_CHARACTERS).map(character).collect())
 }
 
+/// A secret of random bytes, as NVMe hosts have it.
+fn draw_key() -> Result<String, ApiError> {
+    let drawn = draw_secret().map_err(|error| internal(error.to_string()))?;
+    Ok(DhchapKey { transform: DhchapTransform::None, bytes: drawn.0.to_vec().into() }.text().to_string())
+}
+
 /// What was asked for, with what was left to this node; and that as it is answered.
-fn complete(asked: Option<CreateChap>, user: &str) -> Result<Option<(ChapSecret, ChapCreated)>, ApiError> {
+fn complete(
+    asked: Option<CreateChap>,
+    host: &HostName,
+    user: &str,
+) -> Result<Option<(ChapSecret, ChapCreated)>, ApiError> {
     let Some(CreateChap { user: wanted, secret: given }) = asked else { return Ok(None) };
+    if host.is_nvme() && wanted.is_some() {
+        return Err(refused("NVMe has no names for CHAP: a host is known by its NQN".to_owned()));
+    }
     let user = wanted.unwrap_or_else(|| user.to_owned());
     let (secret, told) = match given {
         Some(given) => (given, None),
         None => {
-            let made = draw()?;
+            let made = if host.is_nvme() { draw_key() } else { draw() }?;
             (made.clone(), Some(made))
         }
     };
-    check_chap(&user, secret.as_bytes()).map_err(refused)?;
+    if host.is_nvme() {
+        DhchapKey::of(secret.as_bytes()).map_err(|error| refused(error.to_string()))?;
+    } else {
+        check_chap(&user, secret.as_bytes()).map_err(refused)?;
+    }
     let secret = ChapSecret { user: user.clone(), secret: Arc::new(secret.into_bytes().into()) };
     Ok(Some((secret, ChapCreated { user, secret: told })))
 }
@@ -69,16 +86,24 @@ fn check_giver(api: &Api, caller: &Caller) -> Result<(), ApiError> {
     Err(ApiError::new(ErrorCode::Forbidden, message, Some("keys (azekura key add) prove what they are".to_owned())))
 }
 
+/// Whether two secrets are the same, however they are written.
+fn is_one_secret(one: &ChapSecret, other: &ChapSecret) -> bool {
+    match (DhchapKey::of_secret(one), DhchapKey::of_secret(other)) {
+        (Ok(one), Ok(other)) => one.bytes == other.bytes,
+        _ => one.secret == other.secret,
+    }
+}
+
 pub(super) async fn create(Call { api, caller, body, .. }: Call<HostCreate>) -> Answer<HostCreate> {
     let caller = known(caller)?;
     check(&caller, Role::User)?;
     let project = project(&caller, Role::User, body.project)?;
     check_giver(&api, &caller)?;
     let name: HostName = body.host.parse().map_err(|error| refused(format!("'{}': {error}", body.host)))?;
-    let chap = complete(body.chap, name.as_str())?;
-    let mutual = complete(body.mutual, TARGET_USER)?;
+    let chap = complete(body.chap, &name, name.as_str())?;
+    let mutual = complete(body.mutual, &name, TARGET_USER)?;
     if let (Some((own, _)), Some((other, _))) = (&chap, &mutual)
-        && own.secret == other.secret
+        && is_one_secret(own, other)
     {
         let why = "both directions have one secret: whoever asks the target what it knows could show that as his own";
         return Err(refused(why.to_owned()));
@@ -123,7 +148,9 @@ mod tests {
     fn a_secret_is_given_or_made() {
         let asked = |user: Option<&str>, secret: Option<&str>| {
             let own = |text: &str| text.to_owned();
-            complete(Some(CreateChap { user: user.map(own), secret: secret.map(own) }), "iqn.a").map(Option::unwrap)
+            let host = "iqn.a".parse().unwrap();
+            complete(Some(CreateChap { user: user.map(own), secret: secret.map(own) }), &host, "iqn.a")
+                .map(Option::unwrap)
         };
         let (one, told) = asked(None, None).unwrap();
         assert_eq!((one.user.as_str(), one.secret.len()), ("iqn.a", SECRET_CHARACTERS));
@@ -132,6 +159,31 @@ mod tests {
         let (given, told) = asked(Some("me"), Some("twelve bytes")).unwrap();
         assert_eq!((given.user.as_str(), told.secret), ("me", None), "what was told is not told back");
         assert!(asked(None, Some("eleven byte")).is_err() && asked(Some(""), None).is_err());
-        assert!(complete(None, "iqn.a").unwrap().is_none());
+        assert!(complete(None, &"iqn.a".parse().unwrap(), "iqn.a").unwrap().is_none());
+    }
+
+    #[test]
+    fn an_nvme_hosts_secret_is_a_key() {
+        let asked = |user: Option<&str>, secret: Option<&str>| {
+            let (own, host) = (|text: &str| text.to_owned(), "nqn.a".parse().unwrap());
+            complete(Some(CreateChap { user: user.map(own), secret: secret.map(own) }), &host, "nqn.a")
+                .map(Option::unwrap)
+        };
+        let (one, told) = asked(None, None).unwrap();
+        assert_eq!(told.secret.unwrap().as_bytes(), &**one.secret);
+        assert_eq!(DhchapKey::of_secret(&one).unwrap().bytes.len(), 32);
+        let (other, _) = asked(None, None).unwrap();
+        assert!(!is_one_secret(&one, &other) && is_one_secret(&one, &one));
+        let (_, told) = asked(None, std::str::from_utf8(&one.secret).ok()).unwrap();
+        assert_eq!(told.secret, None, "what was told is not told back");
+        for (user, secret, why) in [(None, Some("twelve bytes"), "gen-dhchap-key"), (Some("me"), None, "NQN")] {
+            let error = format!("{:?}", asked(user, secret).unwrap_err());
+            assert!(error.contains(why) && !error.contains("twelve"), "{error}");
+        }
+        let written = |transform| {
+            let key = DhchapKey { transform, ..DhchapKey::of_secret(&one).unwrap() };
+            asked(None, Some(&key.text())).unwrap().0
+        };
+        assert!(is_one_secret(&written(DhchapTransform::Sha256), &written(DhchapTransform::Sha512)));
     }
 }

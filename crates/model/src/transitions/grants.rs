@@ -47,9 +47,6 @@ fn refusal(grant: &GrantRecord, now: u64) -> Option<String> {
         if host.mutual.is_some() && host.chap.is_none() {
             return Some("who is proved something by CHAP proves something himself".to_owned());
         }
-        if host.chap.is_some() && host.name.is_nvme() {
-            return Some("CHAP is of iSCSI: an NVMe host proves nothing yet".to_owned());
-        }
     }
     if grant.role == Role::Join {
         let soon = grant.until.is_some_and(|until| until <= now.saturating_add(JOIN_SECONDS_MAX));
@@ -293,7 +290,6 @@ mod tests {
         create(&mut memory, 1, &host("esx1", "iqn.1998-01.com.vmware:esx1")).unwrap();
         for (bad, told) in [
             (host("b", "iqn.1998-01.com.vmware:ESX1"), "is esx1's already"),
-            (with_chap(host("b", "nqn.b"), true, false), "proves nothing yet"),
             (with_chap(host("b", "iqn.b"), false, true), "proves something himself"),
             (GrantRecord { role: Role::Admin, ..host("b", "iqn.b") }, "its role is 'user'"),
             (GrantRecord { host: None, ..host("b", "iqn.b") }, "says which one"),

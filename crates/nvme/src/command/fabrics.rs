@@ -11,6 +11,17 @@ pub const NAME_SIZE: usize = 256;
 /// The longest name, in bytes.
 pub const NAME_MAX: usize = 223;
 
+/// What a command for an authentication is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Security {
+    /// SECP: the protocol.
+    pub protocol: u8,
+    /// SPSP0, and SPSP1 above: which of its messages.
+    pub specific: u16,
+    /// TL or AL: bytes that are sent, or for which there is room.
+    pub len: u32,
+}
+
 /// A Fabrics command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fabrics {
@@ -41,8 +52,24 @@ pub enum Fabrics {
         /// It has 8 bytes, not 4.
         is_long: bool,
     },
+    /// Authentication Send (Base section 6.2).
+    AuthenticationSend(Security),
+    /// Authentication Receive (Base section 6.1).
+    AuthenticationReceive(Security),
     /// Disconnect (Base section 6.4).
     Disconnect,
+}
+
+impl Security {
+    fn of(bytes: &[u8; 64]) -> Security {
+        Security { protocol: bytes[43], specific: u16_at(bytes, 41), len: u32_at(bytes, 44) }
+    }
+
+    fn put(&self, kind: u8, bytes: &mut [u8; 64]) {
+        (bytes[4], bytes[43]) = (kind, self.protocol);
+        put_at(bytes, 41, &self.specific.to_le_bytes());
+        put_at(bytes, 44, &self.len.to_le_bytes());
+    }
 }
 
 impl Fabrics {
@@ -66,6 +93,8 @@ impl Fabrics {
                 let (queue, size, keep_alive_ms) = (u16_at(bytes, 42), u16_at(bytes, 44), u32_at(bytes, 48));
                 Ok(Fabrics::Connect { queue, size, attributes: bytes[46], keep_alive_ms })
             }
+            0x05 => Ok(Fabrics::AuthenticationSend(Security::of(bytes))),
+            0x06 => Ok(Fabrics::AuthenticationReceive(Security::of(bytes))),
             0x04 => Ok(Fabrics::PropertyGet { offset: u32_at(bytes, 44), is_long: is_long()? }),
             0x08 => format(Status::CONNECT_FORMAT).map(|()| Fabrics::Disconnect),
             _ => Err(Status::INVALID_OPCODE),
@@ -91,6 +120,8 @@ impl Fabrics {
                 (bytes[4], bytes[40]) = (0x04, u8::from(*is_long));
                 put_at(bytes, 44, &offset.to_le_bytes());
             }
+            Fabrics::AuthenticationSend(security) => security.put(0x05, bytes),
+            Fabrics::AuthenticationReceive(security) => security.put(0x06, bytes),
             Fabrics::Disconnect => bytes[4] = 0x08,
         }
         entry

@@ -287,7 +287,10 @@ impl Admin {
             }
             // It has connected; and an admin queue is not deleted.
             Fabrics::Connect { .. } => Err(Status::SEQUENCE_ERROR),
-            Fabrics::Disconnect => Err(Status::INVALID_OPCODE),
+            // And a host proves what it knows when it connects, not again.
+            Fabrics::Disconnect | Fabrics::AuthenticationSend(_) | Fabrics::AuthenticationReceive(_) => {
+                Err(Status::INVALID_OPCODE)
+            }
         }
     }
 

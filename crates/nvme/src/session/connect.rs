@@ -8,7 +8,7 @@ use crate::keep_alive::KeepAlive;
 use crate::names::{DISCOVERY, Host, party, volume_name};
 use crate::pdu::reader::Received;
 use crate::{QUEUE_ENTRIES, QUEUES_MAX};
-use azekura_base::HostName;
+use azekura_base::{ChapSecrets, GrantId, HostName};
 use azekura_frontend::{Admittance, Event, Export, Exports, Named, Opening};
 use std::sync::Arc;
 
@@ -26,6 +26,8 @@ pub(super) enum Queue {
 pub(super) enum Step {
     /// The front end is to do something first; then the same is asked again.
     Waits(Event),
+    /// The host has to prove that it knows a secret, and is let in by this grant then.
+    Proves(GrantId, Arc<ChapSecrets>),
     /// It fails: with this in dword 0.
     Fails(Status, u64),
     /// It is done.
@@ -51,10 +53,16 @@ pub(super) struct Connect {
     queue: u16,
     keep_alive: KeepAlive,
     controller: u16,
-    subsystem: String,
-    host: Host,
+    /// SUBNQN.
+    pub subsystem: String,
+    /// Whose it is.
+    pub host: Host,
     /// The host is let in.
     is_named: bool,
+    /// The host has been told that it is connected, and has proved what it knows since.
+    pub is_answered: bool,
+    /// The controller whose number it was told then.
+    begun: Option<Registered>,
     stage: Option<Stage>,
 }
 
@@ -99,6 +107,8 @@ impl Connect {
             subsystem: data.subsystem,
             host: Host { name: data.host, id: data.host_id },
             is_named: false,
+            is_answered: false,
+            begun: None,
             stage: Some(Stage::Named),
         })
     }
@@ -114,8 +124,8 @@ impl Connect {
                     self.is_named = true;
                     Step::Waits(Event::Named(Named { host, grant }))
                 }
-                // A host has no way yet to prove anything here, and grants of hosts that do are not made.
-                Admittance::Refused | Admittance::Proves(..) => Step::Fails(Status::CONNECT_INVALID_HOST, 0),
+                Admittance::Proves(grant, secrets) => Step::Proves(grant, secrets),
+                Admittance::Refused => Step::Fails(Status::CONNECT_INVALID_HOST, 0),
                 Admittance::NotYet => busy(),
             };
         }
@@ -123,7 +133,7 @@ impl Connect {
             if self.queue != 0 {
                 return fails(invalid(AT_QUEUE, false));
             }
-            return match controllers.begin(&self.subsystem, self.host.clone(), QUEUES_MAX) {
+            return match self.begin(controllers) {
                 Some(registered) => Step::Done(Queue::Admin(registered, None, self.keep_alive)),
                 None => busy(),
             };
@@ -144,7 +154,7 @@ impl Connect {
             Some(Stage::Joined(shared)) if exports.has_nexus() => Step::Done(Queue::Io(shared, export)),
             Some(Stage::Registered(registered)) => self.leads(registered, export),
             Some(Stage::Joined(shared)) => self.follows(shared, export),
-            _ if self.queue == 0 => match controllers.begin(&self.subsystem, self.host.clone(), QUEUES_MAX) {
+            _ if self.queue == 0 => match self.begin(controllers) {
                 Some(registered) => self.leads(registered, export),
                 None => busy(),
             },
@@ -156,6 +166,27 @@ impl Connect {
                 Err(NoQueue::NotEnabled) => Step::Fails(Status::SEQUENCE_ERROR, 0),
             },
         }
+    }
+
+    /// The controller that this is the admin queue of; `None`: there are too many.
+    fn begin(&mut self, controllers: &Arc<Controllers>) -> Option<Registered> {
+        self.begun.take().or_else(|| controllers.begin(&self.subsystem, self.host.clone(), QUEUES_MAX))
+    }
+
+    /// The host is told that it is connected, before it has proved anything: what it is told of is there, whether or not
+    /// there is what it wants to use. The controller's number; `None`: there are too many.
+    pub fn answer(&mut self, controllers: &Arc<Controllers>) -> Option<u16> {
+        self.is_answered = true;
+        if self.queue != 0 {
+            return Some(self.controller);
+        }
+        self.begun = self.begin(controllers);
+        self.begun.as_ref().map(|registered| registered.shared.id)
+    }
+
+    /// It has proved what it knows.
+    pub fn prove(&mut self) {
+        self.is_named = true;
     }
 
     /// A controller begins when nothing is left of its host's former ones.

@@ -1,9 +1,9 @@
 //! A host's connection, as a protocol of the front end.
 //!
 //! ```text
-//!   ICReq ──► Connect ──► waits for its volume, and for what is left of its host's former controllers
-//!                             ├──► admin queue ──► over
-//!                             └──► I/O queue ──► over
+//!   ICReq ──► Connect ──► (authenticates) ──► waits for its volume, and for what is left of its host's former controllers
+//!                                                ├──► admin queue ──► over
+//!                                                └──► I/O queue ──► over
 //! ```
 
 mod admin;
@@ -12,8 +12,10 @@ mod features;
 mod io;
 mod link;
 pub mod plan;
+mod proving;
 mod task;
 
+use crate::authentication::{Authentication, Challenge, Keys};
 use crate::command::{Command, Entry, Queue as Side};
 use crate::completion::Status;
 use crate::controllers::Controllers;
@@ -22,14 +24,15 @@ use crate::pdu::writer::{put, terminate};
 use crate::pdu::{Digests, Fatal, InitializeRequest, Offer, Pdu, Terminate, Terms};
 use crate::{CONNECT_OUTBOX_MAX, OUTBOX_MAX};
 use admin::Admin;
-use azekura_base::{Inbox, Outbox};
-use azekura_frontend::{Event, Export, Exports, Protocol, ReservationAnswer, StreamProtocol, Tag};
+use azekura_base::{ChapSecrets, DhchapKey, GrantId, HostName, Inbox, Outbox};
+use azekura_frontend::{Event, Export, Exports, Named, Protocol, ReservationAnswer, StreamProtocol, Tag};
 use azekura_gateway::Outcome;
 use bytes::Bytes;
 use connect::{Connect, Queue, Step};
 use io::Io;
 use link::Link;
 use plan::Disk;
+use proving::Proving;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -39,6 +42,8 @@ enum Phase {
     Fresh,
     /// Connect is to come, or waits.
     Connecting(Link, Option<Box<Connect>>),
+    /// The host has yet to prove that it knows a secret.
+    Proving(Box<Proving>),
     Admin(Box<Admin>),
     Io(Box<Io>),
     Over,
@@ -65,14 +70,21 @@ pub struct Connection {
     phase: Phase,
     controllers: Arc<Controllers>,
     portal: Option<SocketAddr>,
+    challenge: Option<Challenge>,
     starved: bool,
 }
 
 impl Connection {
     /// A host that has just connected, with a receive buffer of at most so many bytes. Hosts that ask where subsystems
-    /// are, are sent to `portal`.
+    /// are, are sent to `portal`. Who has to prove something is asked this `challenge`, which was drawn for this
+    /// connection alone; without one nobody is let in who has to.
     #[must_use]
-    pub fn new(stream_bytes_max: usize, portal: Option<SocketAddr>, controllers: &Arc<Controllers>) -> Connection {
+    pub fn new(
+        stream_bytes_max: usize,
+        portal: Option<SocketAddr>,
+        controllers: &Arc<Controllers>,
+        challenge: Option<Challenge>,
+    ) -> Connection {
         let mut inbox = Inbox::new();
         inbox.limit_stream(stream_bytes_max);
         Connection {
@@ -82,6 +94,7 @@ impl Connection {
             phase: Phase::Fresh,
             controllers: Arc::clone(controllers),
             portal,
+            challenge,
             starved: true,
         }
     }
@@ -134,6 +147,7 @@ impl Connection {
                 _ => Ok(()),
             },
             Phase::Connecting(..) => return self.connect(&received, exports),
+            Phase::Proving(_) => return self.prove(&received),
             Phase::Admin(admin) => admin.pdu(&received, &mut self.outbox, exports),
             Phase::Io(io) => io.pdu(received, &mut self.outbox, exports),
             Phase::Over => Ok(()),
@@ -182,16 +196,23 @@ impl Connection {
     /// A Connect goes on.
     fn connect_again(&mut self, exports: &dyn Exports) -> Option<Event> {
         let Phase::Connecting(_, Some(connect)) = &mut self.phase else { return None };
-        let step = connect.step(exports, &self.controllers);
-        if let Step::Waits(event) = step {
-            return Some(event);
-        }
+        let step = match connect.step(exports, &self.controllers) {
+            Step::Waits(event) => return Some(event),
+            Step::Proves(grant, secrets) => match self.begin_to_prove(grant, &secrets) {
+                Ok(()) => return None,
+                Err(status) => Step::Fails(status, 0),
+            },
+            step => step,
+        };
         let Phase::Connecting(mut link, Some(connect)) = std::mem::replace(&mut self.phase, Phase::Over) else {
             return None;
         };
-        let Connect { id, entries, has_flow_control, .. } = *connect;
+        let Connect { id, entries, has_flow_control, is_answered, .. } = *connect;
         match step {
             Step::Waits(event) => Some(event),
+            // Its host has been told that it is connected, and finds that it is not.
+            Step::Proves(..) | Step::Fails(..) if is_answered => Some(Event::Closed),
+            Step::Proves(..) => Some(Event::Closed),
             Step::Fails(status, result) => {
                 link.complete(&mut self.outbox, id, status, result);
                 // What waits for another name waits on another connection.
@@ -199,12 +220,14 @@ impl Connection {
                 Some(Event::Closed)
             }
             Step::Done(queue) => {
-                link.begin(entries, has_flow_control);
                 let (shared, name) = match &queue {
                     Queue::Admin(registered, export, _) => (&registered.shared, export.as_ref()),
                     Queue::Io(shared, export) => (shared, Some(export)),
                 };
-                link.complete(&mut self.outbox, id, Status::SUCCESS, u64::from(shared.id));
+                if !is_answered {
+                    link.begin(entries, has_flow_control);
+                    link.complete(&mut self.outbox, id, Status::SUCCESS, u64::from(shared.id));
+                }
                 let name = name.map(|export| export.name.clone());
                 self.phase = match queue {
                     Queue::Admin(registered, export, keep_alive) => {
@@ -222,6 +245,47 @@ impl Connection {
                     }
                 };
                 Some(name.map_or(Event::Stays, |name| Event::Opened { name }))
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// The host is told that it is connected, and has to prove that it knows a secret before anything else.
+    fn begin_to_prove(&mut self, grant: GrantId, secrets: &ChapSecrets) -> Result<(), Status> {
+        /// ATR in AUTHREQ, the upper half of dword 0 of what is answered to Connect (Base section 6.3).
+        const REQUIRED: u64 = 1 << 17;
+        let Phase::Connecting(_, Some(connect)) = &mut self.phase else { return Err(Status::SEQUENCE_ERROR) };
+        let key = |secret| DhchapKey::of_secret(secret).map_err(|_| Status::CONNECT_INVALID_HOST);
+        let controller = secrets.target.as_ref().map(key).transpose()?;
+        let keys = Keys { host: key(&secrets.initiator)?, controller };
+        // One authentication for each challenge that was drawn.
+        let challenge = self.challenge.take().ok_or(Status::CONNECT_BUSY)?;
+        let id = connect.answer(&self.controllers).ok_or(Status::CONNECT_BUSY)?;
+        let Phase::Connecting(mut link, Some(connect)) = std::mem::replace(&mut self.phase, Phase::Over) else {
+            return Err(Status::SEQUENCE_ERROR);
+        };
+        link.begin(connect.entries, connect.has_flow_control);
+        link.complete(&mut self.outbox, connect.id, Status::SUCCESS, u64::from(id) | REQUIRED);
+        let authentication = Authentication::new(keys, challenge, &connect.host.name, &connect.subsystem);
+        let named = Named { host: HostName::of_nvme_host(&connect.host.name), grant: Some(grant) };
+        self.phase = Phase::Proving(Box::new(Proving::new(link, connect, authentication, named)));
+        Ok(())
+    }
+
+    /// An authentication goes on.
+    fn prove(&mut self, received: &Received) -> Option<Event> {
+        let Phase::Proving(proving) = &mut self.phase else { return None };
+        match proving.pdu(received, &mut self.outbox) {
+            proving::Step::On => None,
+            proving::Step::Tells(event) => Some(event),
+            proving::Step::Ends(event) => self.end(event),
+            proving::Step::Proved => {
+                let Phase::Proving(proving) = std::mem::replace(&mut self.phase, Phase::Over) else { return None };
+                let (link, mut connect, named) = proving.proved();
+                connect.prove();
+                self.phase = Phase::Connecting(link, Some(connect));
+                Some(Event::Named(named))
             }
         }
     }
@@ -248,6 +312,7 @@ impl Protocol for Connection {
             }
             match &mut self.phase {
                 Phase::Over => return None,
+                Phase::Proving(proving) => proving.has_waited(&mut self.outbox),
                 Phase::Connecting(_, Some(_)) => {
                     if let Some(event) = self.connect_again(exports) {
                         return Some(event);

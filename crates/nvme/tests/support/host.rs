@@ -15,7 +15,7 @@ use azekura_nvme::pdu::reader::{Reader, Received, Side};
 use azekura_nvme::pdu::writer::put;
 use azekura_nvme::pdu::*;
 use azekura_nvme::properties::CC;
-use azekura_nvme::{Completion, Connection, Controllers, Status};
+use azekura_nvme::{CHALLENGE_BYTES, Challenge, Completion, Connection, Controllers, Status};
 use bytes::Bytes;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -26,6 +26,8 @@ pub const VOLUME_BYTES: usize = 4 << 20;
 pub const SUBSYSTEM: &str = "nqn.2026-01.io.azekura:vol1";
 pub const HOST_ID: [u8; 16] = [9; 16];
 pub const HOST: &str = "nqn.2000-01.example:me";
+/// What is asked who has to prove something.
+pub const CHALLENGE: Challenge = Challenge { bytes: [7; CHALLENGE_BYTES], sequence: 99 };
 /// What Linux sets to enable a controller.
 pub const ENABLE: u64 = 0x0046_0001;
 
@@ -130,7 +132,7 @@ impl Host {
         let portal = Some("10.0.0.1:4420".parse().unwrap());
         let none = Terms { digests: Digests::default(), alignment: 0, capsule_data_max: 0, data_max: 0 };
         let mut host = Host {
-            conn: Connection::new(256 << 10, portal, controllers),
+            conn: Connection::new(256 << 10, portal, controllers, Some(CHALLENGE)),
             one: Rc::new(One::new()),
             volume: vec![0; VOLUME_BYTES],
             hold: false,
