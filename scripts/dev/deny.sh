@@ -3,12 +3,13 @@
 
 help_deny() {
     cat <<'TEXT'
-usage: ./dev deny [--advisories]
+usage: ./dev deny [--advisories | --sbom FILE]
 
 Compares the crates in Cargo.lock with deny.toml: their licences, where they come from, crates that are forbidden or there
 in two versions, and what RustSec's database of advisories says of them. Where that database can't be had, the command
 says so and passes all the same.
   --advisories  only the advisories, and without the database the command fails
+  --sbom FILE   instead, write what the program is made of as a list in CycloneDX's form (JSON), for other tools
 TEXT
 }
 
@@ -37,16 +38,33 @@ TEXT
 
 run_advisories() { deny check advisories; }
 
+# run_sbom FILE: what is built into the program, with versions, licences and checksums; tests' crates are not.
+run_sbom() {
+    local written=$ROOT/crates/azekura/azekura.cdx.json
+    cargo cyclonedx --manifest-path "$ROOT/crates/azekura/Cargo.toml" --format json --spec-version 1.5 --target all \
+        --override-filename azekura.cdx || return 1
+    mv "$written" "$1" || return 1
+    find "$ROOT/crates" -name azekura.cdx.json -delete
+    say "$1 lists $(grep -c '"type": "library"' "$1") crates"
+}
+
 command_deny() {
-    local what=run_deny
+    local what=run_deny sbom=''
     while (($# > 0)); do
         case $1 in
             --advisories) what=run_advisories ;;
+            --sbom) need_value "$1" $# && sbom=$2 && shift ;;
             *) die "deny does not know '$1' (./dev deny --help)" ;;
         esac
         shift
     done
     ensure_rust
+    if [[ -n $sbom ]]; then
+        [[ $sbom == /* ]] || sbom=$PWD/$sbom
+        ensure_cyclonedx
+        run_sbom "$sbom" || die "the list could not be made (messages above)"
+        return
+    fi
     ensure_deny
     cd "$ROOT" || die "cannot enter $ROOT"
     "$what"

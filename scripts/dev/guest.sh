@@ -31,8 +31,8 @@ ensure_kernel() {
     dpkg-deb -x "$ROOT/target/guest/$package"_*.deb "$GUEST_KERNEL" || die "$package could not be unpacked"
 }
 
-# ensure_newer_kernel: sets NEWER_KERNEL to a folder with the unpacked packages of the backports' kernel and QEMU (that of
-# Debian 12 emulates code that changes itself in a way that newer kernels do not survive). Their lists are kept apart, so that
+# ensure_newer_kernel: sets NEWER_KERNEL to a folder with the unpacked packages of the backports' kernel and QEMU: newer
+# kernels do not survive how Debian 12's QEMU emulates code that changes itself. Their lists are kept apart, so that
 # nothing of the machine's own packages changes.
 ensure_newer_kernel() {
     NEWER_KERNEL=$ROOT/target/guest/newer

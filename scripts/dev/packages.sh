@@ -157,6 +157,19 @@ ensure_deny() {
     fi
 }
 
+# CycloneDX's own tool for cargo, which writes a list of what a program is made of.
+CYCLONEDX_VERSION=0.5.9
+# ensure_cyclonedx: puts cargo-cyclonedx of this version into PATH.
+ensure_cyclonedx() {
+    local place=$ROOT/target/tools
+    export PATH="$place/bin:$PATH"
+    if [[ $(cargo cyclonedx --version 2>/dev/null) != *" $CYCLONEDX_VERSION" ]]; then
+        step "compiling cargo-cyclonedx $CYCLONEDX_VERSION (into $place), which takes minutes"
+        cargo install --quiet --locked --root "$place" "cargo-cyclonedx@$CYCLONEDX_VERSION" ||
+            die "cargo could not install cargo-cyclonedx $CYCLONEDX_VERSION (its messages are above)"
+    fi
+}
+
 # Where there is no Go, or one that is too old to fetch what a module asks for by itself.
 GO_VERSION=1.27.3
 # ensure_go: puts go into PATH.

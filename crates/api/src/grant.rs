@@ -56,7 +56,8 @@ pub struct GrantView {
 pub struct HostView {
     /// What it calls itself: the name of an iSCSI initiator, or an NQN.
     pub name: String,
-    /// Its name for CHAP, of an NVMe host its NQN; null: it proves nothing, and whoever gives himself its name is let in.
+    /// Its name for CHAP, of an NVMe host its NQN; null: it proves nothing, and whoever gives himself its name is let
+    /// in.
     pub chap_user: Option<String>,
     /// The target's name for CHAP; null: the target proves nothing to it.
     pub mutual_user: Option<String>,
@@ -70,8 +71,8 @@ pub struct CreateChap {
     /// The name. Without this: the host's own name, and for the target 'azekura'. NVMe has no such names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// The secret, 12 to 255 bytes; for NVMe 'DHHC-1:00:…:', as nvme gen-dhchap-key makes it. Without this the node makes
-    /// one.
+    /// The secret, 12 to 255 bytes; for NVMe 'DHHC-1:00:…:', as nvme gen-dhchap-key makes it. Without this the node
+    /// makes one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! Secrets of hosts, which they prove by CHAP or DH-HMAC-CHAP: sealed when a host is let in, opened where it may come to
-//! (docs/decisions/0053-hosts.md).
+//! Secrets of hosts, which they prove by CHAP or DH-HMAC-CHAP: sealed when a host is let in, opened where it may come
+//! to (docs/decisions/0053-hosts.md).
 //!
 //! Both take both sides to know the secret itself. In the configuration it is sealed, by a key that is made of that of
 //! the cluster's authority, which all nodes have and the configuration has not.

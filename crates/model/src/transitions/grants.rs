@@ -43,10 +43,8 @@ fn refusal(grant: &GrantRecord, now: u64) -> Option<String> {
     if grant.kind == GrantKind::Host && grant.role != Role::User {
         return Some(format!("a host uses volumes: its role is 'user', not '{}'", grant.role));
     }
-    if let Some(host) = &grant.host {
-        if host.mutual.is_some() && host.chap.is_none() {
-            return Some("who is proved something by CHAP proves something himself".to_owned());
-        }
+    if grant.host.as_ref().is_some_and(|host| host.mutual.is_some() && host.chap.is_none()) {
+        return Some("who is proved something by CHAP proves something himself".to_owned());
     }
     if grant.role == Role::Join {
         let soon = grant.until.is_some_and(|until| until <= now.saturating_add(JOIN_SECONDS_MAX));

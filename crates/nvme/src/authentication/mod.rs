@@ -1,5 +1,5 @@
-//! DH-HMAC-CHAP (Base section 8.13.5): a host proves that it knows a secret, and the controller, if it is asked to, that
-//! it knows another one.
+//! DH-HMAC-CHAP (Base section 8.13.5): a host proves that it knows a secret, and the controller, if it is asked to,
+//! that it knows another one.
 //!
 //! ```text
 //!   Negotiate ──► Challenge ──► Reply ──► Success1 ──► (Success2) ──► proved
@@ -162,7 +162,7 @@ impl Authentication {
                 Err(Explanation::Payload)
             }
             (Stage::Asked(hash), Message::Reply { response, challenge, sequence, exponential_len, .. }) => {
-                if response.len() != hash.len() || exponential_len != 0 {
+                if response.len() != hash.bytes() || exponential_len != 0 {
                     return Err(Explanation::Payload);
                 }
                 self.reply(*hash, &response, challenge, sequence)
@@ -173,7 +173,7 @@ impl Authentication {
     }
 
     fn reply(&self, hash: Hash, response: &[u8], asked: Option<Vec<u8>>, sequence: u32) -> Result<Stage, Explanation> {
-        let own = &self.challenge.bytes[..hash.len()];
+        let own = &self.challenge.bytes[..hash.bytes()];
         let wanted = hash.response(&self.keys.host, Prover::Host, &self.question(own, self.challenge.sequence));
         if verify_slices_are_equal(response, &wanted).is_err() {
             return Err(Explanation::Failed);
@@ -192,13 +192,13 @@ impl Authentication {
         let transaction = self.transaction;
         let (message, next) = match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Asks(hash) => {
-                let (challenge, sequence) = (self.challenge.bytes[..hash.len()].to_vec(), self.challenge.sequence);
+                let (challenge, sequence) = (self.challenge.bytes[..hash.bytes()].to_vec(), self.challenge.sequence);
                 let (hash_id, group) = (hash as u8, NULL_GROUP);
                 (Message::Challenge { transaction, hash: hash_id, group, sequence, challenge }, Stage::Asked(hash))
             }
             Stage::Succeeds(hash, response) => {
                 let next = if response.is_some() { Stage::Shown } else { Stage::Proved };
-                (Message::Success1 { transaction, hash_len: hash.len() as u8, response }, next)
+                (Message::Success1 { transaction, hash_len: hash.bytes() as u8, response }, next)
             }
             Stage::Fails(explanation) => {
                 (Message::Failure { transaction, is_hosts: false, explanation: explanation as u8 }, Stage::Over)

@@ -49,7 +49,7 @@ impl Hash {
 
     /// Bytes of a hash, and of a challenge.
     #[must_use]
-    pub fn len(self) -> usize {
+    pub fn bytes(self) -> usize {
         match self {
             Hash::Sha256 => 32,
             Hash::Sha384 => 48,
@@ -127,9 +127,9 @@ mod tests {
             (Hash::Sha384, DhchapTransform::Sha512, Prover::Controller, "4ed79a592f76a70cf17f740dbd75eb6244d92583"),
             (Hash::Sha512, DhchapTransform::Sha384, Prover::Controller, "d1ab9ca659fbc3c5365303b9e52de584a76f2e84"),
         ] {
-            let made = hash.response(&key(transform), prover, &question(hash.len()));
+            let made = hash.response(&key(transform), prover, &question(hash.bytes()));
             let text: String = made.iter().map(|byte| format!("{byte:02x}")).collect();
-            assert!(made.len() == hash.len() && text.starts_with(wanted), "{hash:?}: {text}");
+            assert!(made.len() == hash.bytes() && text.starts_with(wanted), "{hash:?}: {text}");
         }
     }
 

@@ -33,7 +33,7 @@ fn reply(challenge: &Message, key: &DhchapKey, asks: Option<&[u8]>) -> Message {
     let question =
         Question { challenge, sequence: *sequence, transaction: TRANSACTION, host: HOST, subsystem: SUBSYSTEM };
     let response = hash.response(key, Prover::Host, &question);
-    let challenge = asks.map(|asks| asks[..hash.len()].to_vec());
+    let challenge = asks.map(|asks| asks[..hash.bytes()].to_vec());
     Message::Reply { transaction: TRANSACTION, response, challenge, sequence: 88, exponential_len: 0 }
 }
 

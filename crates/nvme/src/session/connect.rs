@@ -173,8 +173,8 @@ impl Connect {
         self.begun.take().or_else(|| controllers.begin(&self.subsystem, self.host.clone(), QUEUES_MAX))
     }
 
-    /// The host is told that it is connected, before it has proved anything: what it is told of is there, whether or not
-    /// there is what it wants to use. The controller's number; `None`: there are too many.
+    /// The host is told that it is connected, before it has proved anything, and whether or not there is what it wants
+    /// to use. The controller's number; `None`: there are too many.
     pub fn answer(&mut self, controllers: &Arc<Controllers>) -> Option<u16> {
         self.is_answered = true;
         if self.queue != 0 {

@@ -1,7 +1,7 @@
 //! A host's connection, as a protocol of the front end.
 //!
 //! ```text
-//!   ICReq ──► Connect ──► (authenticates) ──► waits for its volume, and for what is left of its host's former controllers
+//!   ICReq ──► Connect ──► (authenticates) ──► waits for its volume, and for the end of its host's former controllers
 //!                                                ├──► admin queue ──► over
 //!                                                └──► I/O queue ──► over
 //! ```
