@@ -93,8 +93,8 @@ def emulator(kernel):
     own = Path(kernel) / "usr/bin/qemu-system-x86_64"
     if not own.exists():
         return ["qemu-system-x86_64"]
-    data = [Path(kernel) / "usr/share/qemu", Path(kernel) / "usr/share/seabios", "/usr/share/qemu", "/usr/share/seabios"]
-    return [own, *[word for folder in data for word in ("-L", folder)]]
+    shares = [f"{place}/usr/share/{what}" for place in (kernel, "") for what in ("qemu", "seabios")]
+    return [own, *[word for share in shares for word in ("-L", share)]]
 
 
 class Guest:
