@@ -40,7 +40,7 @@ run_lint() {
 }
 
 run_e2e() {
-    AZEKURA_BIN=$AZEKURA PYTHONDONTWRITEBYTECODE=1 "$PYTHON" -m pytest "$@"
+    AZEKURA_BIN=$AZEKURA PYTHONDONTWRITEBYTECODE=1 "$PYTHON" -m pytest --durations=30 "$@"
 }
 
 command_test() {
