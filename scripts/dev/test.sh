@@ -89,6 +89,7 @@ command_test() {
         ensure_tools "${IMAGE_TOOLS[@]}"
         ensure_helm
         ensure_schemas
+        ensure_key_servers
         build_binary
         [[ $quick == no ]] || pytest_arguments=(-m 'not slow' "${pytest_arguments[@]+"${pytest_arguments[@]}"}")
         stage e2e run_e2e "${pytest_arguments[@]+"${pytest_arguments[@]}"}"

@@ -8,7 +8,10 @@ use serde::{Deserialize, Serialize};
 pub struct KekView {
     /// Data keys.
     pub keys: u64,
-    /// Of those that the node which was asked has, the newest version, which wraps what is made.
+    /// The provider that wraps new data keys at the node which was asked: `file`, `vault` or `kmip`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wraps: Option<String>,
+    /// Of that provider's keys, the newest version, which wraps what is made.
     pub newest: Option<u32>,
     /// Versions that wrap data keys, or that this node has.
     pub versions: Vec<KekVersionView>,
@@ -19,10 +22,18 @@ pub struct KekView {
     pub why_not: Option<String>,
 }
 
-/// A version of the KEK.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The provider of nodes that know no other.
+fn file() -> String {
+    "file".to_owned()
+}
+
+/// A version of a provider's KEK.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KekVersionView {
+    /// Who has it: `file`, `vault` or `kmip`.
+    #[serde(default = "file")]
+    pub provider: String,
     /// Its number.
     pub version: u32,
     /// Data keys that it wraps.
@@ -35,20 +46,30 @@ pub struct KekVersionView {
 pub struct NodeKeksView {
     /// The node.
     pub name: String,
-    /// The versions in its key file.
-    pub versions: Vec<u32>,
-    /// Why they are not known.
+    /// The versions that it has, of each provider.
+    pub keks: Vec<NodeKekView>,
+    /// Why they, or some of them, are not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+}
+
+/// One of the KEKs that a node has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct NodeKekView {
+    /// Who has it: `file`, `vault` or `kmip`.
+    pub provider: String,
+    /// Its version.
+    pub version: u32,
 }
 
 /// A node's KEKs, as other nodes compare them: nothing of the keys themselves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NodeKeks {
-    /// By version, the newest last.
+    /// By provider and version, the newest of each provider last.
     pub keks: Vec<KekMarkView>,
-    /// Why they are not known.
+    /// Why they, or some of them, are not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -57,6 +78,9 @@ pub struct NodeKeks {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct KekMarkView {
+    /// Who has it: `file`, `vault` or `kmip`.
+    #[serde(default = "file")]
+    pub provider: String,
     /// Its version.
     pub version: u32,
     /// 16 hexadecimal digits that it has in common with the same key elsewhere.
@@ -77,11 +101,15 @@ pub struct RewrapKeys {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RewrappedView {
-    /// The version that wraps them now.
+    /// The provider that wraps them now: `file`, `vault` or `kmip`.
+    #[serde(default = "file")]
+    pub provider: String,
+    /// The version of its key.
     pub version: u32,
     /// Data keys that were wrapped anew.
     pub rewrapped: u64,
-    /// Data keys that are still wrapped with an older version, and have not failed: the same is to be asked again.
+    /// Data keys that are still wrapped with an older version or by another provider, and have not failed: the same is
+    /// to be asked again.
     pub left: u64,
     /// Data keys that can't be wrapped anew, and why.
     pub failed: Vec<String>,

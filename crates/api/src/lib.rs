@@ -55,7 +55,7 @@ pub use grant::{
 pub use group::{GroupHealth, GroupView, ResyncStatus, ResyncView};
 pub use health::{HealthView, ReadyView};
 pub use joining::{JoinCluster, JoinedView};
-pub use kek::{KekMarkView, KekVersionView, KekView, NodeKeks, NodeKeksView, RewrapKeys, RewrappedView};
+pub use kek::{KekMarkView, KekVersionView, KekView, NodeKekView, NodeKeks, NodeKeksView, RewrapKeys, RewrappedView};
 pub use member::{
     DeviceState, DeviceView, EndpointView, FailureKind, LetInNode, NodeView, RemoveMember, RemovedView, ShutOutNode,
     ShutOutView,

@@ -124,7 +124,7 @@ struct CreateArgs {
     /// 1d, or never. A write that failed may still be applied, but not after a later write to the same blocks.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = io_timeout)]
     io_timeout: IoTimeout,
-    /// Encrypt its volumes, each with a key of its own. Needs nodes with --key-file.
+    /// Encrypt its volumes, each with a key of its own. Needs nodes with --key-file, --vault or --kmip.
     #[arg(long)]
     encrypt: bool,
     #[command(flatten)]

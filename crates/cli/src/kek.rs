@@ -13,9 +13,11 @@ use super::{ApiArgs, CliError};
 
 /// The keys that the keys of encrypted volumes are wrapped with (KEKs).
 ///
-/// They are in each node's --key-file, a line a version. Rotation: add a line with a higher version and a new key to
-/// the file of every node, as it is read anew by itself; run 'azekura kek rewrap'; and take the older line away when
-/// 'azekura kek show' says that it wraps nothing. No block of a volume is written for that.
+/// They are in each node's --key-file, a line a version, in Vault (--vault), or on a KMIP server (--kmip). Rotation:
+/// add a line with a higher version and a new key to the file of every node, as it is read anew by itself, or have
+/// Vault rotate its key; run 'azekura kek rewrap'; and take the older version away when 'azekura kek show' says that it
+/// wraps nothing. The same command moves all keys to the provider that nodes' --wrap-keys names. No block of a volume
+/// is written for that (docs/operations/keys.md).
 #[derive(Debug, Args)]
 pub struct KekCommand {
     #[command(subcommand)]
@@ -26,10 +28,12 @@ pub struct KekCommand {
 enum KekAction {
     /// Show which versions wrap how many keys, and which nodes have them.
     Show(ApiArgs),
-    /// Wrap all keys of encrypted volumes with the newest version. Refused while a node does not have that.
+    /// Wrap all keys of encrypted volumes with the newest version of the provider that wraps new ones. Refused while a
+    /// node does not have that.
     #[command(after_help = "Examples:\n  \
         echo \"2 $(openssl rand -hex 32)\" >> /etc/azekura/kek     # the same line on every node\n  \
-        azekura kek rewrap && azekura kek show")]
+        azekura kek rewrap && azekura kek show\n  \
+        bao write -f transit/keys/azekura/rotate && azekura kek rewrap     # the same with --vault")]
     Rewrap(RewrapArgs),
 }
 
@@ -60,13 +64,14 @@ impl RewrapArgs {
     fn run(self) -> Result<ExitCode, CliError> {
         let client = self.api.client()?;
         let mut progress = Progress::new();
-        let mut all = RewrappedView { version: 0, rewrapped: 0, left: 0, failed: Vec::new() };
+        let mut all = RewrappedView { provider: String::new(), version: 0, rewrapped: 0, left: 0, failed: Vec::new() };
         loop {
             let part = client.send::<KekRewrap>([], &RewrapKeys { force: self.force })?;
             all.rewrapped += part.rewrapped;
+            let is_stuck = part.rewrapped == 0;
             // What has failed fails again in each part.
-            (all.version, all.left, all.failed) = (part.version, part.left, part.failed);
-            if all.left == 0 || part.rewrapped == 0 {
+            all = RewrappedView { rewrapped: all.rewrapped, ..part };
+            if all.left == 0 || is_stuck {
                 break;
             }
             let done = all.rewrapped;
@@ -81,18 +86,31 @@ impl RewrapArgs {
             if all.left > 0 {
                 eprintln!("warning: {} keys are still wrapped with an older version: run it again", all.left);
             }
-            print(&format!("{} keys are wrapped anew, with version {}\n", all.rewrapped, all.version))?;
+            let RewrappedView { provider, version, rewrapped, .. } = &all;
+            print(&format!("{rewrapped} keys are wrapped anew, with version {version} of '{provider}'\n"))?;
         }
         Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }
 
 fn text(view: &KekView) -> String {
-    let mut versions = Table::new(&[("VERSION", Align::Right), ("KEYS", Align::Right), ("NODES", Align::Left)]);
+    let mut versions = Table::new(&[
+        ("PROVIDER", Align::Left),
+        ("VERSION", Align::Right),
+        ("KEYS", Align::Right),
+        ("NODES", Align::Left),
+    ]);
     for version in &view.versions {
-        let has = |node: &&azekura_api::NodeKeksView| node.versions.contains(&version.version);
+        let is_it =
+            |kek: &azekura_api::NodeKekView| (&kek.provider, kek.version) == (&version.provider, version.version);
+        let has = |node: &&azekura_api::NodeKeksView| node.keks.iter().any(is_it);
         let nodes: Vec<&str> = view.nodes.iter().filter(has).map(|node| node.name.as_str()).collect();
-        versions.row(vec![version.version.to_string(), version.keys.to_string(), nodes.join(", ")]);
+        versions.row(vec![
+            version.provider.clone(),
+            version.version.to_string(),
+            version.keys.to_string(),
+            nodes.join(", "),
+        ]);
     }
     let mut text = versions.render();
     for (name, problem) in view.nodes.iter().filter_map(|node| Some((&node.name, node.problem.as_ref()?))) {
@@ -100,8 +118,13 @@ fn text(view: &KekView) -> String {
     }
     match (&view.why_not, view.newest) {
         (Some(why), _) => text += &format!("can't be wrapped anew now: {why}\n"),
-        (None, Some(newest)) if view.versions.iter().any(|version| version.version < newest && version.keys > 0) => {
-            text += "to wrap all with the newest: azekura kek rewrap\n";
+        (None, Some(newest)) => {
+            let is_newest =
+                |kek: &azekura_api::KekVersionView| Some(&kek.provider) == view.wraps.as_ref() && kek.version == newest;
+            if view.versions.iter().any(|version| version.keys > 0 && !is_newest(version)) {
+                let wraps = view.wraps.as_deref().unwrap_or("file");
+                text += &format!("to wrap all with version {newest} of '{wraps}': azekura kek rewrap\n");
+            }
         }
         _ => {}
     }

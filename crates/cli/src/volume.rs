@@ -116,7 +116,8 @@ struct CreateArgs {
     /// Clients of several nodes may use it at once: for clients that agree on who writes what.
     #[arg(long)]
     shared: bool,
-    /// Encrypt it, with a key of its own that its snapshots and clones have, too. Needs nodes with --key-file.
+    /// Encrypt it, with a key of its own that its snapshots and clones have, too. Needs nodes with --key-file,
+    /// --vault or --kmip.
     #[arg(long, conflicts_with = "from")]
     encrypt: bool,
     /// When a write is acknowledged [default: all, or as the class says].

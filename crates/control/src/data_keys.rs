@@ -9,39 +9,128 @@ use azekura_base::KeyId;
 use azekura_cipher::Keyring;
 use azekura_meta::time::now_rfc3339;
 use azekura_model::{DataKeyRecord, KeyGeneration, MetaError, Model, Unknown};
-use azekura_secrets::{DataKey, KekMark, KeyPlace, KeyProvider};
+use azekura_secrets::{DataKey, KekMark, KeyPlace, KeyProvider, PROVIDER_WAIT};
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-/// How long a provider may take for all that it is asked at once.
-const PROVIDER_WAIT: Duration = Duration::from_secs(5);
+mod asking;
+mod rewrap;
+
+/// How long whoever has the key is waited for: a little longer than it waits for a network itself.
+const ANSWER_WAIT: Duration = PROVIDER_WAIT.saturating_add(Duration::from_secs(1));
+/// How long a change of the configuration waits for keys that it names: those of a file and of a sound server are there
+/// by then. It goes on without them, and they are told when they come.
+const FIRST_WAIT: Duration = Duration::from_millis(250);
+/// How long it takes at most to tell which keys a provider has: less than a node is waited for that is asked for that.
+const KEKS_WAIT: Duration = Duration::from_secs(1);
 /// Keys that were not to be had are asked for again after this time.
 pub const KEYS_RETRY: Duration = Duration::from_secs(5);
 
 /// What a node without a provider says.
-const NO_PROVIDER: &str = "it was started without --key-file, which names the file with the key that opens it";
+const NO_PROVIDER: &str = "it was started without --key-file, --vault and --kmip, which name who has the key that \
+                           opens it";
+/// What is said of a key until its provider answers for the first time.
+const ASKED: &str = "its key was asked for, and is not there yet";
 
-/// What wraps a data key, and what would anew; or why that can't be made.
-pub type Rewrapped = Result<(String, String), String>;
+/// Data keys as their records have them.
+type Wrapped = Vec<(KeyId, KeyGeneration)>;
 
 /// The data keys of a node. Cheap to clone.
 #[derive(Clone)]
 pub struct DataKeys {
-    provider: Option<Arc<dyn KeyProvider>>,
+    providers: Arc<Providers>,
     state: Arc<Mutex<State>>,
+    arrived: Arc<Notify>,
+}
+
+/// Who has the keys (KEKs) that wrap data keys.
+#[derive(Default)]
+struct Providers {
+    all: Vec<Arc<dyn KeyProvider>>,
+    /// The one of them that wraps new ones.
+    wraps: Option<Arc<dyn KeyProvider>>,
+}
+
+impl Providers {
+    /// The one that wrapped a data key.
+    fn of(&self, generation: &KeyGeneration) -> Result<Arc<dyn KeyProvider>, String> {
+        let found = self.all.iter().find(|provider| provider.name() == generation.provider);
+        found.cloned().ok_or_else(|| match (self.all.is_empty(), &*generation.provider) {
+            (true, _) => NO_PROVIDER.to_owned(),
+            (_, "file") => "its key is wrapped by 'file', and the node was started without --key-file".to_owned(),
+            (_, name @ ("vault" | "kmip")) => {
+                format!("its key is wrapped by '{name}', and the node was started without --{name}")
+            }
+            (_, name) => format!("its key is wrapped by '{name}', which this version does not know"),
+        })
+    }
 }
 
 #[derive(Default)]
 struct State {
     ring: Arc<Keyring>,
+    /// What providers have answered since.
+    found: Keyring,
+    /// By provider.
+    asked: BTreeMap<&'static str, Asked>,
+}
+
+/// What is known of a provider.
+#[derive(Clone, Copy, Default)]
+struct Asked {
     /// When keys that are missing were last asked for.
     tried: Option<Instant>,
+    /// It has not answered yet, or a thread still waits for it: nothing else is asked.
+    is_busy: bool,
+    /// Its last answer took longer than a change of the configuration is to wait.
+    is_slow: bool,
+}
+
+/// What a provider has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderKeks {
+    /// Its name.
+    pub provider: &'static str,
+    /// Its keys, the newest last; or why they are not known.
+    pub keks: Result<Vec<KekMark>, String>,
 }
 
 impl DataKeys {
-    /// None yet; they will be unwrapped by `provider`.
+    /// None yet; they will be wrapped and unwrapped by `provider`.
     #[must_use]
     pub fn new(provider: Option<Arc<dyn KeyProvider>>) -> DataKeys {
-        DataKeys { provider, state: Arc::default() }
+        DataKeys::wrapped_by(provider.clone(), provider.into_iter().collect())
+    }
+
+    /// None yet; new ones will be wrapped by `wraps`, which is one of `all`, and each unwrapped by the one of `all`
+    /// that wrapped it.
+    #[must_use]
+    pub fn wrapped_by(wraps: Option<Arc<dyn KeyProvider>>, all: Vec<Arc<dyn KeyProvider>>) -> DataKeys {
+        DataKeys { providers: Arc::new(Providers { all, wraps }), state: Arc::default(), arrived: Arc::default() }
+    }
+
+    /// Tells of providers that can't be used now, as soon as that is known. It is no error: the node has copies of
+    /// others' volumes.
+    pub fn look(&self) {
+        for provider in &self.providers.all {
+            let provider = Arc::clone(provider);
+            tokio::task::spawn_blocking(move || {
+                if let Err(error) = provider.keks(0) {
+                    tracing::warn!("encrypted volumes are not served here: {error}");
+                }
+            });
+        }
+    }
+
+    /// The provider that wraps new ones.
+    fn wraps(&self) -> Result<Arc<dyn KeyProvider>, String> {
+        self.providers.wraps.clone().ok_or_else(|| NO_PROVIDER.to_owned())
+    }
+
+    /// The name of the provider that wraps new ones.
+    #[must_use]
+    pub fn wraps_by(&self) -> Option<&'static str> {
+        self.providers.wraps.as_ref().map(|provider| provider.name())
     }
 
     /// A new one, wrapped.
@@ -50,16 +139,16 @@ impl DataKeys {
     /// When there is no provider, or it can't.
     pub async fn draw(&self, model: &Model) -> Result<DataKeyRecord, MetaError> {
         let refused = |reason: String| MetaError::NotEncrypted { reason };
-        let provider =
-            self.provider.clone().ok_or_else(|| refused(format!("this node can't encrypt: {NO_PROVIDER}")))?;
+        let provider = self.wraps().map_err(|why| refused(format!("this node can't encrypt: {why}")))?;
         let cluster = number(model).map_err(|why| refused(why.to_owned()))?;
         let number =
             getrandom::u64().map_err(|error| refused(format!("the system gives no random numbers: {error}")))?;
         let id = KeyId(number);
-        let wrapped = within(move || {
+        let wrapped = within(ANSWER_WAIT, move || {
             let key = DataKey::draw().map_err(|error| error.to_string())?;
-            let wrapped = provider.wrap(KeyPlace { cluster, key: id }, &key).map_err(|error| error.to_string())?;
-            Ok((provider.name(), wrapped, key.check(id)))
+            let check = key.check(id);
+            let wrapped = wrap(&*provider, KeyPlace { cluster, key: id }, &key, &check)?;
+            Ok((provider.name(), wrapped, check))
         });
         let (provider, wrapped, check) = wrapped.await.map_err(refused)?;
         let unknown = Unknown::default();
@@ -68,87 +157,27 @@ impl DataKeys {
         Ok(DataKeyRecord { id, generations: vec![generation], unknown })
     }
 
-    /// Unwraps the keys that a model has and that are not known, and forgets those that it has no more. Gives all of
-    /// them, if anything has changed.
-    pub async fn follow(&self, model: &Model) -> Option<Arc<Keyring>> {
-        let (before, retry) = {
-            let state = self.state();
-            (Arc::clone(&state.ring), state.tried.is_none_or(|tried| tried.elapsed() >= KEYS_RETRY))
-        };
-        let mut ring = Keyring::new();
-        let mut open: Vec<DataKeyRecord> = Vec::new();
-        for (id, record) in model.data_keys.iter() {
-            match before.get(id) {
-                Some(Err(_)) if retry => open.push(record.record.clone()),
-                Some(known) => drop(ring.insert(*id, known.clone())),
-                None => open.push(record.record.clone()),
-            }
-        }
-        if open.is_empty() && ring.len() == before.len() {
-            return None;
-        }
-        if !open.is_empty() {
-            self.state().tried = Some(Instant::now());
-            ring.extend(self.unwrap(open, model).await);
-        }
-        for (id, key) in &ring {
-            if let (Err(why), false) = (key, before.contains_key(id)) {
-                tracing::warn!("encrypted volumes with the data key {id} are not served here: {why}");
-            }
-        }
-        let ring = Arc::new(ring);
-        self.state().ring = Arc::clone(&ring);
-        Some(ring)
-    }
-
-    async fn unwrap(&self, records: Vec<DataKeyRecord>, model: &Model) -> Keyring {
-        let all_for = |why: &str| records.iter().map(|record| (record.id, Err(why.to_owned()))).collect();
-        let Some(provider) = self.provider.clone() else { return all_for(NO_PROVIDER) };
-        let cluster = match number(model) {
-            Ok(cluster) => cluster,
-            Err(why) => return all_for(why),
-        };
-        let asked = records.clone();
-        let opened = within(move || Ok(asked.iter().map(|key| (key.id, open(&*provider, cluster, key))).collect()));
-        opened.await.unwrap_or_else(|why| all_for(&why))
-    }
-
-    /// The provider's keys.
+    /// Of each provider, its keys.
     ///
     /// # Errors
-    /// When there is no provider, or they are not to be had.
-    pub async fn keks(&self, model: &Model) -> Result<Vec<KekMark>, String> {
-        let provider = self.provider.clone().ok_or(NO_PROVIDER)?;
+    /// When there is no provider, or the cluster's record is not there.
+    pub async fn keks(&self, model: &Model) -> Result<Vec<ProviderKeks>, String> {
+        if self.providers.all.is_empty() {
+            return Err(NO_PROVIDER.to_owned());
+        }
         let cluster = number(model)?;
-        within(move || provider.keks(cluster).map_err(|error| error.to_string())).await
-    }
-
-    /// The version of the provider's key that wraps a data key; `None`: another provider's, or it can't be read.
-    #[must_use]
-    pub fn version_of(&self, record: &DataKeyRecord) -> Option<u32> {
-        let (provider, generation) = (self.provider.as_ref()?, record.current()?);
-        (generation.provider == provider.name()).then(|| provider.version(&generation.wrapped).ok())?
-    }
-
-    /// Of the data keys that are not wrapped with the provider's newest key, so many at most: what wraps each, and what
-    /// would wrap it then, or why that can't be made. Each was opened and compared with its check value before.
-    ///
-    /// # Errors
-    /// When there is no provider, or it does not answer.
-    pub async fn rewrap(&self, model: &Model, most: usize) -> Result<Vec<(KeyId, Rewrapped)>, String> {
-        let provider = self.provider.clone().ok_or(NO_PROVIDER)?;
-        let cluster = number(model)?;
-        let newest = self.keks(model).await?.last().map(|kek| kek.version);
-        let older = model.data_keys.values().filter(|record| self.version_of(record) != newest);
-        let older: Vec<DataKeyRecord> = older.take(most).map(|record| record.record.clone()).collect();
-        let anew = move |record: &DataKeyRecord| {
-            open(&*provider, cluster, record)?;
-            let from = record.current().map(|generation| generation.wrapped.clone()).unwrap_or_default();
-            let place = KeyPlace { cluster, key: record.id };
-            let to = provider.rewrap(place, &from).map_err(|error| error.to_string())?;
-            Ok((from.clone(), to.unwrap_or(from)))
+        let of = |provider: &Arc<dyn KeyProvider>| {
+            let (name, provider) = (provider.name(), Arc::clone(provider));
+            let keks = within(KEKS_WAIT, move || provider.keks(cluster).map_err(|error| error.to_string()));
+            tokio::spawn(async move { ProviderKeks { provider: name, keks: keks.await } })
         };
-        within(move || Ok(older.iter().map(|record| (record.id, anew(record))).collect())).await
+        // All are asked at once.
+        let asked: Vec<_> = self.providers.all.iter().map(of).collect();
+        let mut all = Vec::new();
+        for one in asked {
+            all.push(one.await.map_err(|_| INTERRUPTED.to_owned())?);
+        }
+        Ok(all)
     }
 
     /// True while keys are missing: they are to be asked for again after [`KEYS_RETRY`].
@@ -174,31 +203,59 @@ fn number(model: &Model) -> Result<u128, &'static str> {
     model.cluster.as_ref().and_then(|cluster| cluster.number()).ok_or("the cluster's record is not there")
 }
 
-/// A record's key, opened and compared with its check value.
+/// Wraps a data key, and proves that it opens again.
+fn wrap(provider: &dyn KeyProvider, place: KeyPlace, key: &DataKey, check: &str) -> Result<String, String> {
+    let wrapped = provider.wrap(place, key).map_err(|error| error.to_string())?;
+    let opened = provider.unwrap(&[(place, &wrapped)]).map_err(|error| error.to_string())?;
+    let opened = opened.into_iter().next().ok_or("nothing came back of what was wrapped")?;
+    let opened = opened.map_err(|error| format!("what was wrapped does not open: {error}"))?;
+    let is_same = opened.has_check(place.key, check);
+    is_same.then_some(wrapped).ok_or_else(|| format!("what '{}' has wrapped opens as another key", provider.name()))
+}
+
+/// The keys of records, which this provider has wrapped, opened and compared with their check values.
+///
+/// # Errors
+/// When the provider can't open any.
 fn open(
     provider: &dyn KeyProvider,
     cluster: u128,
-    record: &DataKeyRecord,
-) -> Result<Arc<azekura_cipher::VolumeKey>, String> {
-    let generation = record.current().ok_or("its record has no key")?;
-    if generation.provider != provider.name() {
-        return Err(format!("its key is wrapped by '{}', which this node has not", generation.provider));
+    records: &[(KeyId, KeyGeneration)],
+) -> Result<Vec<Result<DataKey, String>>, String> {
+    let place = |id: KeyId| KeyPlace { cluster, key: id };
+    let wrapped: Vec<_> = records.iter().map(|(id, generation)| (place(*id), generation.wrapped.as_str())).collect();
+    let opened = provider.unwrap(&wrapped).map_err(|error| error.to_string())?;
+    if opened.len() != records.len() {
+        return Err(format!("'{}' has opened more or fewer keys than it was asked for", provider.name()));
     }
-    let place = KeyPlace { cluster, key: record.id };
-    let key = provider.unwrap(place, &generation.wrapped).map_err(|error| error.to_string())?;
-    if !key.has_check(record.id, &generation.check) {
-        return Err("what was unwrapped is not the volume's key: its check value is another one".to_owned());
-    }
-    key.cipher().map(Arc::new).ok_or_else(|| "both halves of the volume's key are the same".to_owned())
+    let proven = |(opened, (id, generation)): (Result<DataKey, _>, &(KeyId, KeyGeneration))| {
+        let key = opened.map_err(|error: azekura_secrets::SecretsError| error.to_string())?;
+        let is_it = key.has_check(*id, &generation.check);
+        is_it
+            .then_some(key)
+            .ok_or_else(|| "what was unwrapped is not the volume's key: its check value is another one".to_owned())
+    };
+    Ok(opened.into_iter().zip(records).map(proven).collect())
 }
 
+/// What is said when a thread has died.
+const INTERRUPTED: &str = "the work with the key was interrupted";
+
 /// What a provider does, on a thread that may wait.
-async fn within<T: Send + 'static>(work: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {
-    match timeout(PROVIDER_WAIT, tokio::task::spawn_blocking(work)).await {
+async fn within<T: Send + 'static>(
+    longest: Duration,
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    match timeout(longest, tokio::task::spawn_blocking(work)).await {
         Ok(Ok(done)) => done,
-        Ok(Err(_)) => Err("the work with the key was interrupted".to_owned()),
-        Err(_) => Err(format!("whoever has the key did not answer within {} s", PROVIDER_WAIT.as_secs())),
+        Ok(Err(_)) => Err(INTERRUPTED.to_owned()),
+        Err(_) => Err(late(longest)),
     }
+}
+
+/// What is said of a provider that does not answer.
+fn late(longest: Duration) -> String {
+    format!("whoever has the key did not answer within {} s", longest.as_secs())
 }
 
 #[cfg(test)]

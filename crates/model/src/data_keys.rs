@@ -7,6 +7,10 @@ use crate::{Model, Unknown};
 
 /// What a node's record says that it understands when it can serve encrypted volumes.
 pub const ENCRYPTION: &str = "encryption";
+/// What a node's record says that it understands when it knows other providers than [`FILE_PROVIDER`].
+pub const KEY_PROVIDERS: &str = "key-providers";
+/// The provider that all nodes know which can serve encrypted volumes.
+pub const FILE_PROVIDER: &str = "file";
 
 /// The key of a volume, its snapshots and its clones. What is here opens nothing without the key of a provider, which
 /// is not in the configuration.
@@ -26,7 +30,7 @@ pub struct DataKeyRecord {
 pub struct KeyGeneration {
     /// Its number, from 0 on.
     pub number: u8,
-    /// Who has the key that it is wrapped with: `file`.
+    /// Who has the key that it is wrapped with: `file`, `vault` or `kmip`.
     pub provider: String,
     /// The data key, wrapped, in the provider's own form.
     pub wrapped: String,
@@ -38,6 +42,23 @@ pub struct KeyGeneration {
     #[serde(flatten)]
     #[doc(hidden)]
     pub unknown: Unknown,
+}
+
+/// By whom a data key is wrapped, and what came of that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrapping {
+    /// The provider's name.
+    pub provider: String,
+    /// The data key, wrapped, in the provider's own form.
+    pub wrapped: String,
+}
+
+impl KeyGeneration {
+    /// By whom it is wrapped.
+    #[must_use]
+    pub fn wrapping(&self) -> Wrapping {
+        Wrapping { provider: self.provider.clone(), wrapped: self.wrapped.clone() }
+    }
 }
 
 impl DataKeyRecord {

@@ -548,6 +548,12 @@ pub enum MetaError {
         /// Why.
         reason: String,
     },
+    /// A data key that can't be wrapped anew.
+    #[error("the key is not wrapped anew: {reason}")]
+    NotRewrapped {
+        /// Why.
+        reason: String,
+    },
     /// A volume that nobody can reserve.
     #[error(
         "the volume '{volume}' can't be reserved: these nodes run a version that passes reservations over: {nodes}"

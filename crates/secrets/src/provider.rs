@@ -3,6 +3,12 @@
 use crate::DataKey;
 use azekura_base::KeyId;
 use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long a provider waits at most for a network, for all that it is asked at once.
+pub const PROVIDER_WAIT: Duration = Duration::from_secs(5);
+/// Data keys that a provider is asked to unwrap at once at most.
+pub const UNWRAPS_MAX: usize = 128;
 
 /// Where a wrapped key belongs: in another place it does not open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,48 +28,40 @@ pub struct KekMark {
     pub mark: String,
 }
 
-/// Somebody who has a key to wrap data keys with. Each call may wait for as long as a file or a network does.
+/// Somebody who has a key to wrap data keys with. Each call may wait for as long as a file does, or for a network up to
+/// [`PROVIDER_WAIT`].
 pub trait KeyProvider: Send + Sync {
     /// Its name in records.
     fn name(&self) -> &'static str;
 
-    /// Wraps a data key for a place.
+    /// Wraps a data key for a place, with the provider's newest key.
     ///
     /// # Errors
     /// When the provider's key is not to be had.
     fn wrap(&self, place: KeyPlace, key: &DataKey) -> Result<String, SecretsError>;
 
-    /// Unwraps a data key of a place.
+    /// Unwraps data keys, each of its place, at most [`UNWRAPS_MAX`]. The answers are in the order of what was asked:
+    /// the error of one is that its record or its KEK is wrong.
     ///
     /// # Errors
-    /// When the provider's key is not to be had, or it is not the one that wrapped.
-    fn unwrap(&self, place: KeyPlace, wrapped: &str) -> Result<DataKey, SecretsError>;
-
-    /// Wraps a data key anew with the provider's newest key; `None`: it is wrapped with that one.
-    ///
-    /// # Errors
-    /// As the other two.
-    fn rewrap(&self, place: KeyPlace, wrapped: &str) -> Result<Option<String>, SecretsError>;
+    /// When nothing can be unwrapped: the provider's keys are not to be had.
+    fn unwrap(&self, wrapped: &[(KeyPlace, &str)]) -> Result<Vec<Result<DataKey, SecretsError>>, SecretsError>;
 
     /// The provider's keys, the newest last, as a cluster tells them apart.
     ///
     /// # Errors
     /// When they are not to be had.
     fn keks(&self, cluster: u128) -> Result<Vec<KekMark>, SecretsError>;
-
-    /// The version of the key that wrapped a data key.
-    ///
-    /// # Errors
-    /// When that is not in it.
-    fn version(&self, wrapped: &str) -> Result<u32, SecretsError>;
 }
 
 /// Why a data key is not wrapped, or not unwrapped. None of it has secrets in it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretsError {
-    /// The file is not to be had.
-    #[error("the key file {} can't be read: {reason}", path.display())]
+    /// A file is not to be had.
+    #[error("{what} {} can't be read: {reason}", path.display())]
     Unreadable {
+        /// What it is.
+        what: &'static str,
         /// The file.
         path: PathBuf,
         /// Why.
@@ -71,11 +69,13 @@ pub enum SecretsError {
     },
     /// Others can read it.
     #[error(
-        "the key file {} has mode {mode:04o}: others on this machine can read it, so it is not used. If nobody has, \
+        "{what} {} has mode {mode:04o}: others on this machine can read it, so it is not used. If nobody has, \
          'chmod 600 {}' is enough",
         path.display(), path.display()
     )]
     Open {
+        /// What it is.
+        what: &'static str,
         /// The file.
         path: PathBuf,
         /// Its mode.
@@ -97,22 +97,41 @@ pub enum SecretsError {
         /// The file.
         path: PathBuf,
     },
-    /// Another version wrapped.
-    #[error("the key file {} has no version {version}, which the volume's key is wrapped with", path.display())]
-    NoVersion {
+    /// There is something else in the file that names keys.
+    #[error(
+        "the file of KMIP keys {}, line {line}: {reason}; a line is 'VERSION IDENTIFIER', the unique identifier that \
+         the server gave the key", path.display()
+    )]
+    MalformedNames {
         /// The file.
         path: PathBuf,
+        /// The line, from 1 on.
+        line: usize,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// There is no key at all.
+    #[error("{from} names no key")]
+    NoKeks {
+        /// Who should have it.
+        from: String,
+    },
+    /// Another version wrapped.
+    #[error("{from} has no version {version}, which the volume's key is wrapped with")]
+    NoVersion {
+        /// Who should have it.
+        from: String,
         /// The version.
         version: u32,
     },
     /// It did not open.
     #[error(
-        "version {version} in the key file {} is not the key that the volume's key is wrapped with, or the record of \
-         that was altered", path.display()
+        "version {version} in {from} is not the key that the volume's key is wrapped with, or the record of that was \
+         altered"
     )]
     WrongKey {
-        /// The file.
-        path: PathBuf,
+        /// Who has it.
+        from: String,
         /// The version.
         version: u32,
     },
@@ -125,4 +144,36 @@ pub enum SecretsError {
     /// The system's source of randomness fails.
     #[error("the system gives no random numbers")]
     NoRandomness,
+    /// Nobody answers, or not in time.
+    #[error("no answer from {from}: {reason}")]
+    Away {
+        /// Who was asked.
+        from: String,
+        /// Why not.
+        reason: String,
+    },
+    /// Whoever was asked says no.
+    #[error("{from} refuses: {reason}")]
+    Refused {
+        /// Who was asked.
+        from: String,
+        /// Why.
+        reason: String,
+    },
+    /// What came is no answer to what was asked.
+    #[error("{from} gives no answer that makes sense: {reason}")]
+    Foreign {
+        /// Who was asked.
+        from: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// An option or a certificate can't be used.
+    #[error("{what}: {reason}")]
+    Setup {
+        /// What it is.
+        what: String,
+        /// What is wrong with it.
+        reason: String,
+    },
 }

@@ -1,5 +1,6 @@
 //! The options of `azekura node`.
 
+use crate::key_args::KeyArgs;
 use azekura_api::Period;
 use azekura_base::{ApiAccess, Size, Transport};
 use azekura_logging::LogFormat;
@@ -144,10 +145,9 @@ pub struct NodeArgs {
     #[arg(long, value_name = "SIZE")]
     pub client_memory: Option<Size>,
 
-    /// The file with the key that the keys of encrypted volumes are wrapped with (docs/security.md): the same on each
-    /// node, mode 0600, read whenever it is needed. A node without it serves all volumes but the encrypted ones.
-    #[arg(long, value_name = "PATH")]
-    pub key_file: Option<PathBuf>,
+    /// Who has the keys that the keys of encrypted volumes are wrapped with.
+    #[command(flatten)]
+    pub keys: KeyArgs,
 
     /// The configuration servers, etcd's or another node's --serve-config, separated by commas
     /// [default: the one that this node serves].

@@ -11,6 +11,7 @@ mod bridge;
 mod disk;
 mod driver;
 mod joining;
+mod key_args;
 mod listeners;
 mod opening;
 mod random;

@@ -22,14 +22,13 @@ use crate::opening::{Opened, Opener};
 use crate::shards::Shards;
 use anyhow::{Context, Result, anyhow, ensure};
 use azekura_base::{Endpoint, Shard, Transport};
-use azekura_control::{Attacher, DataKeys, Doors};
+use azekura_control::{Attacher, Doors};
 use azekura_frontend::{ClientLimits, MEMORY_BYTES_MAX, MEMORY_BYTES_MIN};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::NodeSpec;
 use azekura_meta::server::EmbeddedServer;
 use azekura_model::{ClusterRecord, EtcdError, Kind, MetaError, SettingsRecord};
 use azekura_node::Identity;
-use azekura_secrets::{FileProvider, KeyProvider};
 use azekura_transport::Credentials;
 use std::num::{NonZeroU8, NonZeroUsize};
 use std::path::PathBuf;
@@ -64,7 +63,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
         None => None,
     };
     let args = NodeArgs { shards: Some(shards(&args, &folder)?), ..args };
-    let clients = client_limits(&args, descriptors)?;
+    let (clients, keys) = (client_limits(&args, descriptors)?, args.keys.start()?);
     let doors = doors(&args, &folder).await?;
     let mut data_plane = Shards::start(&args, clients, doors.streams()).await?;
     let shards = data_plane.handles();
@@ -74,7 +73,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
         client = connect(&args, server.as_ref()) => client?,
         () = stop.wait() => return Ok(()),
     };
-    let (keys, mut memory) = (data_keys(&args), Memory::open(folder.path(), &folder.file.uuid)?);
+    let mut memory = Memory::open(folder.path(), &folder.file.uuid)?;
     // Before the node is known to anybody: one that can't have its devices leaves nothing behind.
     let device_size = args.device_size.map(|size| size.bytes());
     let (device_folders, limits) = device_folders(&folder, &args)?;
@@ -420,13 +419,4 @@ fn refusal(error: MetaError) -> anyhow::Error {
         Some(hint) => anyhow!("{error}\nhint: {hint}"),
         None => error.into(),
     }
-}
-
-/// The keys of encrypted volumes. A file that can't be used is told of, and does not keep the node's copies away.
-fn data_keys(args: &NodeArgs) -> DataKeys {
-    let file = args.key_file.as_deref().map(FileProvider::new);
-    if let Some(Err(error)) = file.as_ref().map(FileProvider::look) {
-        tracing::warn!("encrypted volumes are not served here: {error}");
-    }
-    DataKeys::new(file.map(|file| Arc::new(file) as Arc<dyn KeyProvider>))
 }

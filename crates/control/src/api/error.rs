@@ -68,6 +68,7 @@ impl From<MetaError> for ApiError {
             | E::InvalidProject { .. }
             | E::OtherProject { .. }
             | E::NotEncrypted { .. }
+            | E::NotRewrapped { .. }
             | E::NotReserved { .. }
             | E::TooManyVolumes { .. }
             | E::ShrinkRefused { .. } => ErrorCode::Refused,

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use azekura_api::endpoint::{KekRewrap, KekShow, NodeKeksShow};
-use azekura_api::{ErrorCode, KekMarkView, KekVersionView, KekView, NodeKeks, NodeKeksView, RewrapKeys, RewrappedView};
+use azekura_api::{
+    ErrorCode, KekMarkView, KekVersionView, KekView, NodeKekView, NodeKeks, NodeKeksView, RewrapKeys, RewrappedView,
+};
 use azekura_base::NodeId;
 use azekura_model::Model;
+use azekura_secrets::version_of;
 
 use super::call::{Answer, Call};
 use super::error::ApiError;
@@ -21,14 +24,19 @@ pub(super) async fn node(Call { api, .. }: Call<NodeKeksShow>) -> Answer<NodeKek
 pub(super) async fn show(Call { api, .. }: Call<KekShow>) -> Answer<KekShow> {
     let model = api.meta.model();
     let keks = Keks::gather(&api, &model).await;
-    let mut versions: BTreeMap<u32, u64> = keks.own.keks.iter().map(|kek| (kek.version, 0)).collect();
-    for version in model.data_keys.values().filter_map(|record| api.keys.version_of(record)) {
-        *versions.entry(version).or_default() += 1;
+    let own = keks.own.keks.iter().map(|kek| ((kek.provider.clone(), kek.version), 0));
+    let mut versions: BTreeMap<(String, u32), u64> = own.collect();
+    for generation in model.data_keys.values().filter_map(|record| record.current()) {
+        if let Some(version) = version_of(&generation.provider, &generation.wrapped) {
+            *versions.entry((generation.provider.clone(), version)).or_default() += 1;
+        }
     }
+    let version = |((provider, version), keys)| KekVersionView { provider, version, keys };
     let view = KekView {
         keys: model.data_keys.len() as u64,
-        newest: keks.own.keks.last().map(|kek| kek.version),
-        versions: versions.into_iter().map(|(version, keys)| KekVersionView { version, keys }).collect(),
+        wraps: keks.wraps.map(str::to_owned),
+        newest: keks.newest().map(|kek| kek.version),
+        versions: versions.into_iter().map(version).collect(),
         nodes: keks.nodes.iter().map(|(node, answer)| view(&model, *node, answer)).collect(),
         why_not: keks.why_not(&model, false),
     };
@@ -40,16 +48,16 @@ pub(super) async fn rewrap(Call { api, body, .. }: Call<KekRewrap>) -> Answer<Ke
     let model = api.meta.model();
     let keks = Keks::gather(&api, &model).await;
     if let Some(why) = keks.why_not(&model, force) {
-        let hint = "'azekura kek show' says which node has which version; nodes read their key files whenever these \
-                    change";
+        let hint = "'azekura kek show' says which node has which version; nodes read their key files, and ask \
+                    servers, whenever they need a key";
         return Err(ApiError::new(ErrorCode::Refused, format!("no key is wrapped anew: {why}"), Some(hint.to_owned())));
     }
-    let version = keks.own.keks.last().map_or(0, |kek| kek.version);
+    let (provider, version) = keks.newest().map_or_else(Default::default, |kek| (kek.provider.clone(), kek.version));
     let refused = |why| ApiError::new(ErrorCode::Unavailable, why, None);
-    let older = model.data_keys.values().filter(|record| api.keys.version_of(record) != Some(version)).count();
+    let older = api.keys.older(&model, version).count();
     let mut known_at = 0;
-    let mut told = RewrappedView { version, rewrapped: 0, left: 0, failed: Vec::new() };
-    for (id, wrapped) in api.keys.rewrap(&model, REWRAPS_MAX).await.map_err(refused)? {
+    let mut told = RewrappedView { provider, version, rewrapped: 0, left: 0, failed: Vec::new() };
+    for (id, wrapped) in api.keys.rewrap(&model, version, REWRAPS_MAX).await.map_err(refused)? {
         match wrapped {
             Ok((from, to)) => {
                 let (is_done, revision) = api.meta.rewrap_key(id, &from, &to).await?;
@@ -67,13 +75,23 @@ pub(super) async fn rewrap(Call { api, body, .. }: Call<KekRewrap>) -> Answer<Ke
 
 /// What this node has.
 async fn own(api: &Api, model: &Model) -> NodeKeks {
-    match api.keys.keks(model).await {
-        Ok(keks) => {
-            let view = |kek: azekura_secrets::KekMark| KekMarkView { version: kek.version, mark: kek.mark };
-            NodeKeks { keks: keks.into_iter().map(view).collect(), problem: None }
+    let providers = match api.keys.keks(model).await {
+        Ok(providers) => providers,
+        Err(why) => return NodeKeks { keks: Vec::new(), problem: Some(why) },
+    };
+    let (mut all, mut problems) = (Vec::new(), Vec::new());
+    for of in providers {
+        let view = |kek: azekura_secrets::KekMark| KekMarkView {
+            provider: of.provider.to_owned(),
+            version: kek.version,
+            mark: kek.mark,
+        };
+        match of.keks {
+            Ok(keks) => all.extend(keks.into_iter().map(view)),
+            Err(why) => problems.push(format!("'{}': {why}", of.provider)),
         }
-        Err(why) => NodeKeks { keks: Vec::new(), problem: Some(why) },
     }
+    NodeKeks { keks: all, problem: (!problems.is_empty()).then(|| problems.join("; ")) }
 }
 
 fn name(model: &Model, node: NodeId) -> String {
@@ -81,15 +99,18 @@ fn name(model: &Model, node: NodeId) -> String {
 }
 
 fn view(model: &Model, node: NodeId, answer: &Result<NodeKeks, String>) -> NodeKeksView {
-    let (versions, problem) = match answer {
-        Ok(keks) => (keks.keks.iter().map(|kek| kek.version).collect(), keks.problem.clone()),
+    let view = |kek: &KekMarkView| NodeKekView { provider: kek.provider.clone(), version: kek.version };
+    let (keks, problem) = match answer {
+        Ok(keks) => (keks.keks.iter().map(view).collect(), keks.problem.clone()),
         Err(problem) => (Vec::new(), Some(problem.clone())),
     };
-    NodeKeksView { name: name(model, node), versions, problem }
+    NodeKeksView { name: name(model, node), keks, problem }
 }
 
 /// What all nodes have.
 struct Keks {
+    /// The provider that wraps new data keys here.
+    wraps: Option<&'static str>,
     own: NodeKeks,
     nodes: Vec<(NodeId, Result<NodeKeks, String>)>,
 }
@@ -102,16 +123,19 @@ impl Keks {
             async move { Some(own) }
         };
         let nodes = peers::ask_all::<NodeKeksShow>(api.node, &api.https, model, here).await;
-        Keks { own, nodes: nodes.into_iter().filter(|(node, _)| !is_removed(model, *node)).collect() }
+        let nodes = nodes.into_iter().filter(|(node, _)| !is_removed(model, *node)).collect();
+        Keks { wraps: api.keys.wraps_by(), own, nodes }
+    }
+
+    /// The key that wraps new data keys here.
+    fn newest(&self) -> Option<&KekMarkView> {
+        self.own.keks.iter().rfind(|kek| Some(&*kek.provider) == self.wraps)
     }
 
     /// Why nothing may be wrapped with this node's newest KEK: a node that does not have it could not open the volumes
     /// any more. Silent nodes count unless `forced`.
     fn why_not(&self, model: &Model, forced: bool) -> Option<String> {
-        if let Some(problem) = &self.own.problem {
-            return Some(problem.clone());
-        }
-        let newest = self.own.keks.last()?;
+        let Some(newest) = self.newest() else { return self.own.problem.clone() };
         let of_node = |(node, answer): &(NodeId, Result<NodeKeks, String>)| {
             let name = name(model, *node);
             let keks = match answer {
@@ -119,18 +143,20 @@ impl Keks {
                 Err(problem) => return Some(format!("node {name}: {problem}")),
                 Ok(keks) => keks,
             };
-            if let Some(problem) = &keks.problem {
-                return Some(format!("node {name}: {problem}"));
-            }
-            let version = newest.version;
-            match keks.keks.iter().find(|kek| kek.version == version) {
-                None => Some(format!("node {name} does not have version {version}")),
-                Some(kek) if kek.mark != newest.mark => {
-                    Some(format!("version {version} of node {name} is another key than this node's"))
+            let KekMarkView { provider, version, mark } = newest;
+            let of = if provider == "file" { String::new() } else { format!(" of '{provider}'") };
+            let same: Vec<&KekMarkView> = keks.keks.iter().filter(|kek| kek.provider == *provider).collect();
+            match same.iter().find(|kek| kek.version == *version) {
+                None => Some(match &keks.problem {
+                    Some(problem) => format!("node {name}: {problem}"),
+                    None => format!("node {name} does not have version {version}{of}"),
+                }),
+                Some(kek) if kek.mark != *mark => {
+                    Some(format!("version {version}{of} of node {name} is another key than this node's"))
                 }
                 Some(_) => {
-                    let newer = keks.keks.last().filter(|kek| kek.version > version)?;
-                    Some(format!("node {name} has version {}, which this node does not have", newer.version))
+                    let newer = same.last().filter(|kek| kek.version > *version)?;
+                    Some(format!("node {name} has version {}{of}, which this node does not have", newer.version))
                 }
             }
         };
@@ -148,13 +174,17 @@ mod tests {
     use super::*;
 
     fn keks(of: &[(u32, &str)]) -> NodeKeks {
-        let kek = |(version, mark): &(u32, &str)| KekMarkView { version: *version, mark: (*mark).to_owned() };
+        let kek = |(version, mark): &(u32, &str)| KekMarkView {
+            provider: "file".to_owned(),
+            version: *version,
+            mark: (*mark).to_owned(),
+        };
         NodeKeks { keks: of.iter().map(kek).collect(), problem: None }
     }
 
     fn why_not(own: NodeKeks, other: Result<NodeKeks, String>, forced: bool) -> Option<String> {
         let nodes = vec![(NodeId(1), Ok(own.clone())), (NodeId(2), other)];
-        Keks { own, nodes }.why_not(&Model::default(), forced)
+        Keks { wraps: Some("file"), own, nodes }.why_not(&Model::default(), forced)
     }
 
     #[test]
@@ -169,6 +199,24 @@ mod tests {
         let broken = NodeKeks { keks: Vec::new(), problem: Some("the key file can't be read".to_owned()) };
         assert!(refused(Ok(broken.clone())).contains("can't be read"));
         assert!(why_not(broken, Ok(own()), true).is_some(), "nor by a node without keys");
+    }
+
+    #[test]
+    fn only_the_provider_that_wraps_counts() {
+        let of = |provider: &str, version| KekMarkView { provider: provider.into(), version, mark: "a".into() };
+        let with =
+            |keks: Vec<KekMarkView>, problem: Option<&str>| NodeKeks { keks, problem: problem.map(str::to_owned) };
+        let both = || with(vec![of("file", 7), of("vault", 2)], None);
+        let told = |other| {
+            let nodes = vec![(NodeId(1), Ok(both())), (NodeId(2), Ok(other))];
+            Keks { wraps: Some("vault"), own: both(), nodes }.why_not(&Model::default(), false)
+        };
+        assert_eq!(told(both()), None);
+        let broken_file = with(vec![of("vault", 2)], Some("'file': it can't be read"));
+        assert_eq!(told(broken_file), None, "it can open what 'vault' wraps");
+        assert!(told(with(vec![of("file", 2)], None)).is_some_and(|why| why.contains("version 2 of 'vault'")));
+        let away = with(vec![of("file", 7)], Some("'vault': no answer"));
+        assert!(told(away).is_some_and(|why| why.contains("no answer")));
     }
 
     #[test]

@@ -1,7 +1,9 @@
 use super::*;
 use azekura_model::{Key, Memory, Txn};
-use azekura_secrets::FileProvider;
+use azekura_secrets::{FileProvider, SecretsError};
 use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use tempfile::TempDir;
 
 struct Fixture {
@@ -80,7 +82,7 @@ async fn keys_that_are_not_to_be_had_are_told_and_keep_no_other_away() {
     let ring = fixture.keys.follow(fixture.memory.model()).await.unwrap();
     let told = |record: &DataKeyRecord| ring[&record.id].as_ref().err().cloned().unwrap_or_default();
     assert!(told(&altered).contains("check value"), "{}", told(&altered));
-    assert!(told(&foreign).contains("'vault'"), "{}", told(&foreign));
+    assert!(told(&foreign).contains("'vault', and the node was started without --vault"), "{}", told(&foreign));
     assert!(ring[&sound.id].is_ok() && fixture.keys.missing().len() == 2 && fixture.keys.any_missing());
     let wrong = fixture.seen_by("2").await;
     assert!(wrong[&sound.id].as_ref().is_err_and(|why| why.contains("is not the key")), "{wrong:?}");
@@ -122,18 +124,111 @@ async fn what_an_older_key_wraps_is_wrapped_anew_and_opens_as_before() {
         fixture.put(record);
     }
     let model = fixture.memory.model().clone();
-    assert_eq!(fixture.keys.rewrap(&model, 9).await, Ok(Vec::new()), "there is no newer one");
+    assert_eq!(fixture.keys.rewrap(&model, 1, 9).await, Ok(Vec::new()), "there is no newer one");
     fixture.write_lines(&format!("1 {}\n2 {}\n", "1".repeat(64), "2".repeat(64)));
-    assert_eq!(fixture.keys.rewrap(&model, 2).await.unwrap().len(), 2, "no more than was asked for");
-    let mut anew = BTreeMap::from_iter(fixture.keys.rewrap(&model, 9).await.unwrap());
+    assert_eq!(fixture.keys.rewrap(&model, 2, 2).await.unwrap().len(), 2, "no more than was asked for");
+    let mut anew = BTreeMap::from_iter(fixture.keys.rewrap(&model, 2, 9).await.unwrap());
     assert!(anew[&foreign.id].as_ref().is_err_and(|why| why.contains("check value")), "it is not what it says it is");
     let (from, to) = anew.remove(&one.id).unwrap().unwrap();
-    assert!(from == one.generations[0].wrapped && to.starts_with("2:"));
+    assert!(from == one.generations[0].wrapping() && to.provider == "file" && to.wrapped.starts_with("2:"));
     let mut record = one.clone();
-    record.generations[0].wrapped = to;
-    assert_eq!((fixture.keys.version_of(&one), fixture.keys.version_of(&record)), (Some(1), Some(2)));
+    record.generations[0].wrapped = to.wrapped;
     fixture.put(&record);
+    assert_eq!(fixture.keys.older(fixture.memory.model(), 2).count(), 2, "it is not done twice");
     fixture.write_lines(&format!("2 {}\n", "2".repeat(64)));
-    let other = DataKeys::new(fixture.keys.provider.clone());
+    let other = DataKeys::new(fixture.keys.providers.wraps.clone());
     assert!(other.follow(fixture.memory.model()).await.unwrap()[&one.id].is_ok(), "without the older key");
+}
+
+/// A provider by another name, which answers when it is let.
+struct Other {
+    inner: FileProvider,
+    asked: Arc<AtomicUsize>,
+    let_through: Mutex<Receiver<()>>,
+}
+
+impl Other {
+    fn new(fixture: &Fixture) -> (Arc<Other>, Sender<()>, Arc<AtomicUsize>) {
+        let (sender, receiver) = channel();
+        let (inner, asked) = (FileProvider::new(&fixture.folder.path().join("kek")), Arc::<AtomicUsize>::default());
+        (Arc::new(Other { inner, asked: Arc::clone(&asked), let_through: Mutex::new(receiver) }), sender, asked)
+    }
+}
+
+impl KeyProvider for Other {
+    fn name(&self) -> &'static str {
+        "kmip"
+    }
+
+    fn wrap(&self, place: KeyPlace, key: &DataKey) -> Result<String, SecretsError> {
+        self.inner.wrap(place, key)
+    }
+
+    fn unwrap(&self, wrapped: &[(KeyPlace, &str)]) -> Result<Vec<Result<DataKey, SecretsError>>, SecretsError> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let _ = self.let_through.lock().unwrap().recv();
+        self.inner.unwrap(wrapped)
+    }
+
+    fn keks(&self, cluster: u128) -> Result<Vec<KekMark>, SecretsError> {
+        self.inner.keks(cluster)
+    }
+}
+
+#[tokio::test]
+async fn who_does_not_answer_holds_up_nobody_else() {
+    let mut fixture = Fixture::new("1");
+    let sound = fixture.draw().await;
+    let mut slow = fixture.draw().await;
+    slow.generations[0].provider = "kmip".into();
+    fixture.put(&sound);
+    fixture.put(&slow);
+    let (other, let_through, asked) = Other::new(&fixture);
+    let file = fixture.keys.providers.wraps.clone();
+    let all = [file.clone().unwrap(), other as Arc<dyn KeyProvider>];
+    let keys = DataKeys::wrapped_by(file, all.into());
+    let ring = keys.follow(fixture.memory.model()).await.unwrap();
+    assert!(ring[&sound.id].is_ok());
+    assert!(ring[&slow.id].as_ref().is_err_and(|why| why == ASKED), "{ring:?}");
+    let mut more = fixture.draw().await;
+    more.generations[0].provider = "kmip".into();
+    fixture.put(&more);
+    assert!(keys.follow(fixture.memory.model()).await.unwrap()[&more.id].is_err());
+    assert_eq!(asked.load(Ordering::SeqCst), 1, "one thread at most waits for it");
+    for _ in 0..2 {
+        let_through.send(()).unwrap();
+    }
+    // The second answer is about what came meanwhile.
+    while keys.any_missing() {
+        timeout(Duration::from_secs(60), keys.arrived()).await.unwrap();
+        keys.follow(fixture.memory.model()).await;
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn keys_move_to_the_provider_that_wraps() {
+    let mut fixture = Fixture::new("1");
+    let (one, mut lost) = (fixture.draw().await, fixture.draw().await);
+    lost.generations[0].provider = "vault".into();
+    fixture.put(&one);
+    fixture.put(&lost);
+    let (other, let_through, _) = Other::new(&fixture);
+    // Nobody is waited for.
+    drop(let_through);
+    let other: Arc<dyn KeyProvider> = other;
+    let all = [fixture.keys.providers.wraps.clone().unwrap(), Arc::clone(&other)];
+    let keys = DataKeys::wrapped_by(Some(other), all.into());
+    assert_eq!(keys.draw(fixture.memory.model()).await.unwrap().generations[0].provider, "kmip");
+    let shown = keys.keks(fixture.memory.model()).await.unwrap();
+    assert_eq!(shown.iter().map(|of| of.provider).collect::<Vec<_>>(), ["file", "kmip"]);
+    let mut anew = BTreeMap::from_iter(keys.rewrap(fixture.memory.model(), 1, 9).await.unwrap());
+    assert!(anew[&lost.id].as_ref().is_err_and(|why| why.contains("--vault")), "{anew:?}");
+    let (from, to) = anew.remove(&one.id).unwrap().unwrap();
+    assert_eq!((from.provider.as_str(), to.provider.as_str()), ("file", "kmip"));
+    let mut moved = one.clone();
+    (moved.generations[0].provider, moved.generations[0].wrapped) = (to.provider, to.wrapped);
+    fixture.put(&moved);
+    assert_eq!(keys.older(fixture.memory.model(), 1).count(), 1, "the one that nobody can open");
+    assert!(keys.follow(fixture.memory.model()).await.unwrap()[&one.id].is_ok());
 }

@@ -4,23 +4,37 @@
 use azekura_base::KeyId;
 
 use crate::data_keys::KeyUser;
-use crate::{DataKeyRecord, ENCRYPTION, Halt, Key, MetaError, Outcome, Records, Step, Txn};
+use crate::{
+    DataKeyRecord, ENCRYPTION, FILE_PROVIDER, Halt, KEY_PROVIDERS, Key, MetaError, Model, Outcome, Records, Step, Txn,
+    Wrapping,
+};
 
 /// The beginning of a change that makes a volume with this new key, or one without.
 pub(super) fn make_key(records: &Records<'_>, key: Option<&DataKeyRecord>) -> Result<Txn, Halt> {
     let Some(key) = key else { return Ok(Txn::new()) };
     // A node that does not know of keys would serve what copies hold, and write what must be encrypted.
-    let nodes = records.known_model().nodes.values();
-    let older: Vec<&str> = nodes
-        .filter(|node| !node.removed && !node.understands.contains(ENCRYPTION))
-        .map(|node| node.name.as_str())
-        .collect();
-    if !older.is_empty() {
-        let reason = format!("these nodes run a version that can't encrypt: {}", crate::named(older));
+    if let Some(older) = without(records.known_model(), ENCRYPTION) {
+        let reason = format!("these nodes run a version that can't encrypt: {older}");
+        return Err(MetaError::NotEncrypted { reason }.into());
+    }
+    if let Some(reason) = key.current().and_then(|key| unknown_provider(records.known_model(), &key.provider)) {
         return Err(MetaError::NotEncrypted { reason }.into());
     }
     let name = Key::DataKey(key.id).to_string();
     Ok(Txn::new().when_absent(&name).put(&name, key))
+}
+
+/// The nodes whose records do not say that they understand this; `None`: all do.
+fn without(model: &Model, what: &str) -> Option<String> {
+    let older = model.nodes.values().filter(|node| !node.removed && !node.understands.contains(what));
+    let older: Vec<&str> = older.map(|node| node.name.as_str()).collect();
+    (!older.is_empty()).then(|| crate::named(older))
+}
+
+/// Why no key may be wrapped by this provider: on older nodes nobody could say by which option its volumes come back.
+fn unknown_provider(model: &Model, provider: &str) -> Option<String> {
+    let older = (provider != FILE_PROVIDER).then(|| without(model, KEY_PROVIDERS))??;
+    Some(format!("these nodes run a version that knows key files alone, not '{provider}': {older}"))
 }
 
 /// A change by which `user` ends: its key goes as well, where nobody else has it.
@@ -36,15 +50,19 @@ pub(super) fn forget_key(records: &Records<'_>, txn: Txn, key: Option<KeyId>, us
 /// Puts what wraps a data key anew in the place of what wrapped it. Gives whether the key was still wrapped by that.
 ///
 /// # Errors
-/// When the record can't be read.
-pub fn rewrap_key(records: &Records<'_>, key: KeyId, from: &str, to: &str) -> Outcome<bool> {
+/// When the record can't be read, or a node runs a version that does not know the provider.
+pub fn rewrap_key(records: &Records<'_>, key: KeyId, from: &Wrapping, to: &Wrapping) -> Outcome<bool> {
+    if let Some(reason) = unknown_provider(records.known_model(), &to.provider) {
+        return Err(MetaError::NotRewrapped { reason }.into());
+    }
     let found = records.find(&Key::DataKey(key))?;
     let Some(mut record) = found.record::<DataKeyRecord>()? else { return Ok(Step::Done(false, found.mod_revision())) };
-    let wrapped = record.generations.last_mut().map(|generation| &mut generation.wrapped);
-    match wrapped {
-        Some(wrapped) if wrapped == from => to.clone_into(wrapped),
+    match record.generations.last_mut() {
+        Some(generation) if generation.wrapping() == *from => {
+            (generation.provider, generation.wrapped) = (to.provider.clone(), to.wrapped.clone());
+        }
         // An attempt whose answer was lost.
-        Some(wrapped) if wrapped == to => return Ok(Step::Done(true, found.mod_revision())),
+        Some(generation) if generation.wrapping() == *to => return Ok(Step::Done(true, found.mod_revision())),
         _ => return Ok(Step::Done(false, found.mod_revision())),
     }
     let name = Key::DataKey(key).to_string();

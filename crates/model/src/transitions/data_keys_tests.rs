@@ -9,7 +9,7 @@ use super::tests::{cluster, run, txn_of};
 use super::volumes::{VolumeDeletion, VolumeSpec, create_volume, delete_volume};
 use crate::{
     DataKeyRecord, Key, KeyGeneration, Memory, MetaError, Outcome, Records, SnapshotOrigin, Txn, Unknown, VolumeAccess,
-    VolumeRecord,
+    VolumeRecord, Wrapping,
 };
 
 fn key(id: u64) -> DataKeyRecord {
@@ -142,7 +142,9 @@ fn nodes_that_know_of_no_keys_are_in_the_way() {
 #[test]
 fn a_key_is_wrapped_anew_once_and_not_over_what_another_one_did() {
     let mut memory = with_clone();
-    let mut rewrap = |id, to| run(&mut memory, |records| rewrap_key(records, KeyId(id), "1:00", to)).unwrap();
+    let from = wrapping("file", "1:00");
+    let mut rewrap =
+        |id, to| run(&mut memory, |records| rewrap_key(records, KeyId(id), &from, &wrapping("file", to))).unwrap();
     assert!(rewrap(5, "2:11"));
     assert!(rewrap(5, "2:11"), "asked twice");
     assert!(!rewrap(5, "2:22"), "overtaken");
@@ -150,4 +152,30 @@ fn a_key_is_wrapped_anew_once_and_not_over_what_another_one_did() {
     let record = &memory.model().data_keys[&KeyId(5)].record;
     let wrapped = record.current().map(|generation| generation.wrapped.clone());
     assert_eq!((wrapped.as_deref(), record.generations.len()), (Some("2:11"), 1));
+}
+
+fn wrapping(provider: &str, wrapped: &str) -> Wrapping {
+    Wrapping { provider: provider.into(), wrapped: wrapped.into() }
+}
+
+#[test]
+fn keys_go_to_another_provider_when_all_nodes_know_it() {
+    let mut memory = with_clone();
+    let mut node = serde_json::json!({ "id": 1, "uuid": "n", "name": "old", "data_address": "127.0.0.1:1",
+        "api_address": "127.0.0.1:2", "understands": ["encryption"] });
+    memory.run(&Txn::new().put(&Key::Node(NodeId(1)).to_string(), &node)).unwrap();
+    let (from, to) = (wrapping("file", "1:00"), wrapping("vault", "vault:v1:AAAA"));
+    let rewrap = |memory: &mut Memory| run(memory, |records| rewrap_key(records, KeyId(5), &from, &to));
+    let refused = rewrap(&mut memory).unwrap_err();
+    assert!(matches!(&refused, MetaError::NotRewrapped { reason } if reason.contains("old")), "{refused}");
+    let mut other = encrypted("g", 6);
+    if let Some(key) = &mut other.key {
+        key.generations[0].provider = "kmip".into();
+    }
+    let refused = run(&mut memory, |records| create_volume(records, &other, "ug", "")).unwrap_err();
+    assert!(refused.to_string().contains("'kmip': old"), "{refused}");
+    node["understands"] = serde_json::json!(["encryption", "key-providers"]);
+    memory.run(&Txn::new().put(&Key::Node(NodeId(1)).to_string(), &node)).unwrap();
+    assert!(rewrap(&mut memory).unwrap());
+    assert_eq!(memory.model().data_keys[&KeyId(5)].current().map(KeyGeneration::wrapping), Some(to));
 }

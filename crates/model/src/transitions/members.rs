@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 use super::volumes::check_name;
 use crate::{
     AckRule, COMPARE_AND_WRITE, DeviceRecord, DeviceState, ENCRYPTION, Endpoint, FailureKind, GroupRecord, HOST_PATHS,
-    HOSTS, KEY_VOLUMES, Key, Kind, MetaError, Model, NodeRecord, Outcome, PROJECTS, RESERVATIONS, Records, Step, Txn,
-    Unknown,
+    HOSTS, KEY_PROVIDERS, KEY_VOLUMES, Key, Kind, MetaError, Model, NodeRecord, Outcome, PROJECTS, RESERVATIONS,
+    Records, Step, Txn, Unknown,
 };
 
 /// What a node says about itself.
@@ -237,9 +237,18 @@ pub(super) fn register_node_as(records: &Records<'_>, spec: &NodeSpec, invited: 
         keys: Some(vec![spec.key]),
         shut_out: None,
         api_tls: spec.api_tls,
-        understands: [COMPARE_AND_WRITE, ENCRYPTION, HOSTS, HOST_PATHS, KEY_VOLUMES, PROJECTS, RESERVATIONS]
-            .map(str::to_owned)
-            .into(),
+        understands: [
+            COMPARE_AND_WRITE,
+            ENCRYPTION,
+            HOSTS,
+            HOST_PATHS,
+            KEY_PROVIDERS,
+            KEY_VOLUMES,
+            PROJECTS,
+            RESERVATIONS,
+        ]
+        .map(str::to_owned)
+        .into(),
         removed: false,
         unknown: Unknown::default(),
     };

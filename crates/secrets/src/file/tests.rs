@@ -1,4 +1,5 @@
 use super::*;
+use crate::version_of;
 use azekura_base::KeyId;
 use proptest::prelude::*;
 use std::os::unix::fs::PermissionsExt;
@@ -27,6 +28,12 @@ fn line(version: u32, byte: u8) -> String {
     format!("{version} {}\n", hex::write(&[byte; 32]))
 }
 
+impl Fixture {
+    fn unwrap(&self, place: KeyPlace, wrapped: &str) -> Result<DataKey, SecretsError> {
+        self.provider.unwrap(&[(place, wrapped)])?.remove(0)
+    }
+}
+
 fn draw() -> DataKey {
     DataKey::draw().unwrap()
 }
@@ -38,9 +45,9 @@ fn a_key_comes_back_in_its_place_only() {
     let wrapped = fixture.provider.wrap(PLACE, &key).unwrap();
     assert!(wrapped.starts_with("3:") && wrapped.len() == 2 + 2 * (12 + 64 + 16), "{wrapped}");
     assert!(fixture.provider.wrap(PLACE, &key).unwrap() != wrapped, "each has a nonce of its own");
-    assert_eq!(fixture.provider.unwrap(PLACE, &wrapped).unwrap().bytes(), key.bytes());
+    assert_eq!(fixture.unwrap(PLACE, &wrapped).unwrap().bytes(), key.bytes());
     for other in [KeyPlace { cluster: 8, ..PLACE }, KeyPlace { key: KeyId(6), ..PLACE }] {
-        assert!(matches!(fixture.provider.unwrap(other, &wrapped), Err(SecretsError::WrongKey { .. })));
+        assert!(matches!(fixture.unwrap(other, &wrapped), Err(SecretsError::WrongKey { .. })));
     }
 }
 
@@ -49,16 +56,15 @@ fn the_newest_version_wraps_and_former_ones_open() {
     let fixture = with(&line(1, 1), 0o600);
     let key = draw();
     let old = fixture.provider.wrap(PLACE, &key).unwrap();
-    assert_eq!(fixture.provider.rewrap(PLACE, &old), Ok(None));
     write(&fixture.provider.path, &format!("{}{}", line(2, 2), line(1, 1)), 0o600);
-    let new = fixture.provider.rewrap(PLACE, &old).unwrap().unwrap();
+    let new = fixture.provider.wrap(PLACE, &key).unwrap();
     assert!(new.starts_with("2:"));
     for wrapped in [&old, &new] {
-        assert_eq!(fixture.provider.unwrap(PLACE, wrapped).unwrap().bytes(), key.bytes());
+        assert_eq!(fixture.unwrap(PLACE, wrapped).unwrap().bytes(), key.bytes());
     }
     write(&fixture.provider.path, &line(2, 2), 0o600);
-    assert_eq!(fixture.provider.unwrap(PLACE, &new).unwrap().bytes(), key.bytes());
-    assert!(matches!(fixture.provider.unwrap(PLACE, &old), Err(SecretsError::NoVersion { version: 1, .. })));
+    assert_eq!(fixture.unwrap(PLACE, &new).unwrap().bytes(), key.bytes());
+    assert!(matches!(fixture.unwrap(PLACE, &old), Err(SecretsError::NoVersion { version: 1, .. })));
 }
 
 #[test]
@@ -70,8 +76,10 @@ fn marks_tell_keys_apart_and_nothing_of_them() {
     assert_eq!(with(&line(5, 1), 0o600).provider.keks(7).unwrap()[0].mark, keks[0].mark, "the same key elsewhere");
     assert!(fixture.provider.keks(8).unwrap()[0].mark != keks[0].mark, "of another cluster");
     let wrapped = fixture.provider.wrap(PLACE, &draw()).unwrap();
-    assert_eq!(fixture.provider.version(&wrapped), Ok(2));
-    assert!(fixture.provider.version("x:00").is_err());
+    assert_eq!((version_of("file", &wrapped), version_of("kmip", &wrapped)), (Some(2), Some(2)));
+    for other in [("file", "x:00"), ("vault", &*wrapped), ("paper", &*wrapped)] {
+        assert_eq!(version_of(other.0, other.1), None);
+    }
 }
 
 #[test]
@@ -79,7 +87,7 @@ fn another_key_of_the_same_version_opens_nothing() {
     let fixture = with(&line(1, 1), 0o600);
     let wrapped = fixture.provider.wrap(PLACE, &draw()).unwrap();
     write(&fixture.provider.path, &line(1, 2), 0o600);
-    let error = fixture.provider.unwrap(PLACE, &wrapped).unwrap_err();
+    let error = fixture.unwrap(PLACE, &wrapped).unwrap_err();
     assert!(error.to_string().contains("is not the key"), "{error}");
 }
 
@@ -98,11 +106,11 @@ fn files_that_are_none_are_told_with_the_way_out() {
         ("#".repeat(70_000), 0o600, "at most 65536 bytes"),
     ];
     for (text, mode, told) in cases {
-        let error = with(&text, mode).provider.look().unwrap_err().to_string();
+        let error = with(&text, mode).provider.keks(7).unwrap_err().to_string();
         assert!(error.contains(told), "{told}: {error}");
         assert!(!error.contains("0000"), "keys are not told: {error}");
     }
-    let missing = FileProvider::new(Path::new("/nowhere/kek")).look().unwrap_err();
+    let missing = FileProvider::new(Path::new("/nowhere/kek")).keks(7).unwrap_err();
     assert!(missing.to_string().contains("/nowhere/kek"), "{missing}");
 }
 
@@ -117,7 +125,7 @@ proptest! {
         bytes[at] = to & 0x7f;
         let damaged = String::from_utf8(bytes).unwrap();
         prop_assume!(!damaged.eq_ignore_ascii_case(&wrapped));
-        prop_assert!(fixture.provider.unwrap(PLACE, &damaged).is_err());
-        prop_assert!(fixture.provider.unwrap(PLACE, &text).is_err());
+        prop_assert!(fixture.unwrap(PLACE, &damaged).is_err());
+        prop_assert!(fixture.unwrap(PLACE, &text).is_err());
     }
 }

@@ -128,6 +128,8 @@ impl Following {
                 changed = models.changed() => if changed.is_err() {
                     return MetaError::Interrupted { reason: "the configuration is not followed any more".to_owned() };
                 },
+                // Somebody who was asked for keys has answered.
+                () = self.keys.arrived() => {}
                 // Whoever has them may be there by now.
                 () = tokio::time::sleep(KEYS_RETRY), if self.keys.any_missing() => {}
                 // Of other hosts this node knows the secrets now.
