@@ -24,6 +24,8 @@ SETS = {
     "lab": LAB,
     "three": {"etcd": {"machines": ["m1", "m2", "m3"]}},
     "own-etcd": {"etcd": {"servers": ["http://10.0.0.1:2379", "http://10.0.0.2:2379"]}},
+    "tls-etcd": {"etcd": {"servers": ["https://10.0.0.1:2379"], "secret": "etcd-client"}},
+    "user-etcd": {"etcd": {"servers": ["https://10.0.0.1:2379"], "secret": "etcd-client", "user": "azekura"}},
     "all": {
         **LAB,
         "image": {"prefix": "registry.example/x", "tag": "7", "pullSecrets": ["credentials"]},
@@ -118,7 +120,10 @@ def test_the_check_of_schemas_can_fail(tmp_path):
         ({}, "etcd.machines"),
         ({"etcd": {"machines": ["a"], "servers": ["http://h:1"]}}, "give one of them"),
         ({"etcd": {"machines": ["a", "b"]}}, "one, three or five"),
-        ({"etcd": {"servers": ["https://h:2379"]}}, "etcd"),
+        ({"etcd": {"servers": ["https://h:2379"]}}, "etcd.secret"),
+        ({"etcd": {"servers": ["http://h:2379"], "secret": "s"}}, "etcd.secret"),
+        ({**LAB, "etcd": {"machines": ["m1"], "user": "u"}}, "etcd.user"),
+        ({"etcd": {"servers": ["ftp://h:2379"]}}, "servers"),
         ({**LAB, "csi": {"attach": "nvme"}}, "node.hostNetwork"),
         ({**LAB, "csi": {"attach": "iscsi"}}, "attach"),
         ({**LAB, "csi": {"attach": "nbd"}}, "attach"),
@@ -190,6 +195,10 @@ def test_nodes_find_the_configuration():
 
     member = "http://azekura-etcd-{}.azekura-etcd.ns.svc.cluster.local:2379"
     assert config(SETS["three"]) == "--config=" + ",".join(member.format(number) for number in range(3))
+    words = arguments(pod_of(render(SETS["tls-etcd"]), "DaemonSet", "azekura-node"), "node")
+    assert {"--config-ca=/etcd/ca.crt", "--config-cert=/etcd/tls.crt", "--config-key=/etcd/tls.key"} <= set(words)
+    words = arguments(pod_of(render(SETS["user-etcd"]), "DaemonSet", "azekura-node"), "node")
+    assert "--config-user=azekura" in words and not any("tls.key" in word for word in words)
     assert config(SETS["own-etcd"]) == "--config=http://10.0.0.1:2379,http://10.0.0.2:2379"
     objects = render(SETS["three"])
     bound = [each for each in objects if each["kind"] == "PersistentVolume"]

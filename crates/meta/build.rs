@@ -57,5 +57,10 @@ fn main() {
         .package("etcdserverpb")
         .method(method("status", "Status", "StatusRequest", "StatusResponse", unary))
         .build();
-    Builder::new().compile(&[kv, watch, lease, maintenance]);
+    let auth = Service::builder()
+        .name("Auth")
+        .package("etcdserverpb")
+        .method(method("authenticate", "Authenticate", "AuthenticateRequest", "AuthenticateResponse", unary))
+        .build();
+    Builder::new().compile(&[kv, watch, lease, maintenance, auth]);
 }

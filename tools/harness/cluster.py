@@ -119,7 +119,7 @@ class Node:
 
 
 class Cluster:
-    """Nodes n1…nN and their configuration server: "embedded" (inside n1) or "etcd" (Debian's)."""
+    """Nodes n1…nN and their configuration server: "embedded" (inside n1), "etcd" (Debian's), or the URL of another."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class Cluster:
 
     @property
     def config_url(self):
-        return f"http://{HOST}:{self.config_port}"
+        return self.config if "://" in self.config else f"http://{HOST}:{self.config_port}"
 
     @property
     def first(self):

@@ -68,6 +68,13 @@ imagePullSecrets:
 {{- if not (or .Values.etcd.machines .Values.etcd.servers) -}}
 {{- fail "where is the configuration kept? Give etcd.machines, the names of one, three or five Kubernetes nodes (kubectl get nodes), or etcd.servers, the addresses of an etcd of yours" -}}
 {{- end -}}
+{{- $secured := hasPrefix "https://" (join "," .Values.etcd.servers) -}}
+{{- if ne $secured (not (empty .Values.etcd.secret)) -}}
+{{- fail "etcd.servers with https:// and etcd.secret: nodes need both, or none" -}}
+{{- end -}}
+{{- if and .Values.etcd.user (not .Values.etcd.secret) -}}
+{{- fail "etcd.user: its password and the authority of etcd's certificates have to be in etcd.secret" -}}
+{{- end -}}
 {{- if and .Values.etcd.machines (eq (mod $count 2) 0) -}}
 {{- fail (printf "etcd.machines has %d names: an even number survives no more than one less; give one, three or five" $count) -}}
 {{- end -}}

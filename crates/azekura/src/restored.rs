@@ -11,11 +11,12 @@ use std::time::Duration;
 use azekura_base::DeviceId;
 use azekura_cli::{CliError, print, print_json};
 use azekura_meta::MetaClient;
+use azekura_meta::client::Servers;
 use azekura_meta::server::EmbeddedServer;
 use azekura_model::MetaError;
 use azekura_model::history::Copied;
 use azekura_model::transitions::restored::{Restoration, RestoredSummary};
-use azekura_server::{config_database, read_copy};
+use azekura_server::{ConfigServerArgs, config_database, read_copy};
 use clap::Args;
 
 /// How long nodes that have ended may still be taken for alive: longer than their leases.
@@ -38,6 +39,8 @@ pub struct RestoredArgs {
     /// The configuration servers, separated by commas [default: the database in the data folder].
     #[arg(long, value_name = "URL,URL", value_delimiter = ',', env = "AZEKURA_CONFIG")]
     config: Vec<String>,
+    #[command(flatten)]
+    config_servers: ConfigServerArgs,
     /// A node's data folder, or a copy of its configuration.json in a folder. May be given several times.
     #[arg(long, value_name = "DIR")]
     data: Vec<PathBuf>,
@@ -66,11 +69,11 @@ impl RestoredArgs {
             copies.extend(copy_in(folder)?);
         }
         let server = if self.config.is_empty() { Some(self.serve().await?) } else { None };
-        let endpoints = match &server {
-            Some(server) => vec![format!("http://{}", server.address())],
-            None => self.config.clone(),
+        let servers = match &server {
+            Some(server) => vec![format!("http://{}", server.address())].into(),
+            None => self.config_servers.servers(self.config.clone()),
         };
-        let outcome = self.restore(endpoints, copies).await;
+        let outcome = self.restore(servers, copies).await;
         if let Some(server) = server {
             server.stop().await;
         }
@@ -90,8 +93,8 @@ impl RestoredArgs {
             .map_err(|error| CliError::new(error.to_string()).hint("stop the node first"))
     }
 
-    async fn restore(&self, endpoints: Vec<String>, copies: Vec<Copied>) -> Result<ExitCode, CliError> {
-        let client = MetaClient::connect(endpoints).await.map_err(failed)?;
+    async fn restore(&self, servers: Servers, copies: Vec<Copied>) -> Result<ExitCode, CliError> {
+        let client = MetaClient::connect(servers).await.map_err(failed)?;
         let without: BTreeSet<DeviceId> = self.without.iter().copied().map(DeviceId).collect();
         self.check_devices(&client, &without)?;
         if self.data.is_empty() && !self.backup_only {

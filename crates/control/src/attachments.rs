@@ -186,7 +186,11 @@ impl Attacher {
                     None => MetaError::NotAttached { volume: volume.to_owned(), node: None },
                 },
                 Err(refusal @ MetaError::Attached { .. }) => refusal,
-                Err(MetaError::Etcd(EtcdError::Unreachable { reason, .. } | EtcdError::Uncertain { reason, .. })) => {
+                Err(MetaError::Etcd(
+                    EtcdError::Unreachable { reason, .. }
+                    | EtcdError::Uncertain { reason, .. }
+                    | EtcdError::Denied { reason, .. },
+                )) => {
                     // What this process has, it still has, or the groups' primaries know that it has not: they refuse
                     // what was fenced.
                     return wanting.held(&self.meta.model(), volume).ok_or_else(|| MetaError::NotNow {

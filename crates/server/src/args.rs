@@ -1,5 +1,6 @@
 //! The options of `azekura node`.
 
+use crate::config_servers::ConfigServerArgs;
 use crate::key_args::KeyArgs;
 use azekura_api::Period;
 use azekura_base::{ApiAccess, Size, Transport};
@@ -153,6 +154,10 @@ pub struct NodeArgs {
     /// [default: the one that this node serves].
     #[arg(long, value_name = "URL,URL", value_delimiter = ',', env = "AZEKURA_CONFIG")]
     pub config: Vec<String>,
+
+    /// How these servers are known.
+    #[command(flatten)]
+    pub config_servers: ConfigServerArgs,
 
     /// Serve the cluster's configuration here (etcd's v3 API, kept in the data folder). For one machine or a small
     /// lab: when this node is away, nothing can be reconfigured. Use etcd for a cluster that must survive that.

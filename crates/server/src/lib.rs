@@ -8,6 +8,7 @@
 
 mod args;
 mod bridge;
+mod config_servers;
 mod disk;
 mod driver;
 mod joining;
@@ -20,6 +21,7 @@ mod shards;
 mod start;
 
 pub use args::NodeArgs;
+pub use config_servers::ConfigServerArgs;
 pub use disk::data_folder::config_database;
 pub use disk::device::LogFile;
 pub use disk::disks;

@@ -4,6 +4,7 @@ use crate::args::{NodeArgs, SHARDS_MAX};
 use crate::bridge::attachments::{Keeper, Plane};
 use crate::bridge::following::Following;
 use crate::bridge::holdings;
+use crate::bridge::link;
 use crate::bridge::reports;
 use crate::bridge::scrubs::{self, Intervals};
 use crate::bridge::statistics::{Failures, Statistics};
@@ -291,15 +292,24 @@ impl Signals {
 
 /// Connects to the configuration servers, however long that takes.
 async fn connect(args: &NodeArgs, server: Option<&EmbeddedServer>) -> Result<MetaClient> {
-    let endpoints = match server {
-        Some(server) if args.config.is_empty() => vec![format!("http://{}", server.address())],
-        _ => args.config.clone(),
+    let servers = match server {
+        Some(server) if args.config.is_empty() => vec![format!("http://{}", server.address())].into(),
+        _ => args.config_servers.servers(args.config.clone()),
     };
     loop {
-        match MetaClient::connect_within(endpoints.clone(), CONFIG_PATIENCE).await {
-            Ok(client) => return Ok(client),
+        match MetaClient::connect_within(servers.clone(), CONFIG_PATIENCE).await {
+            Ok(client) => {
+                // Ends with the client.
+                tokio::spawn(link::tell(client.watch_link()));
+                return Ok(client);
+            }
             Err(error @ MetaError::Etcd(EtcdError::Unreachable { .. })) => {
                 tracing::warn!("waiting for the configuration server: {error}; is it running, is --config right?");
+            }
+            // Whoever mends that in etcd need not start the node again.
+            Err(error @ MetaError::Etcd(EtcdError::Denied { .. })) => {
+                tracing::warn!("waiting for the configuration server: {error}");
+                tokio::time::sleep(CONFIG_PATIENCE).await;
             }
             Err(error) => return Err(error.into()),
         }

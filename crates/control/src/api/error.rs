@@ -75,7 +75,8 @@ impl From<MetaError> for ApiError {
             E::NotEnoughDevices { .. } | E::Overcommit { .. } | E::Full | E::Quota { .. } | E::DrainRefused { .. } => {
                 ErrorCode::NoRoom
             }
-            E::NotNow { .. } | E::Etcd(EtcdError::Unreachable { .. } | EtcdError::Uncertain { .. }) => {
+            E::NotNow { .. }
+            | E::Etcd(EtcdError::Unreachable { .. } | EtcdError::Uncertain { .. } | EtcdError::Denied { .. }) => {
                 ErrorCode::Unavailable
             }
             _ => ErrorCode::Internal,

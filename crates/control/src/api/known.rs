@@ -41,9 +41,9 @@ pub(super) async fn known(api: &Api, wanted: Wanted) -> Result<Known, MetaError>
     };
     let reason = match tokio::time::timeout(NEWEST_WAIT, newest).await {
         Ok(Ok(model)) => return Ok(Known { model, stale: None }),
-        Ok(Err(MetaError::Etcd(error @ (EtcdError::Unreachable { .. } | EtcdError::Uncertain { .. })))) => {
-            error.to_string()
-        }
+        Ok(Err(MetaError::Etcd(
+            error @ (EtcdError::Unreachable { .. } | EtcdError::Uncertain { .. } | EtcdError::Denied { .. }),
+        ))) => error.to_string(),
         Ok(Err(error)) => return Err(error),
         Err(_) => format!("{} does not answer", api.meta.endpoints()),
     };

@@ -1,7 +1,7 @@
 //! How the whole cluster is, and what is wrong with it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use azekura_api::endpoint::Status;
 use azekura_api::{
@@ -104,7 +104,10 @@ fn judge(model: &Model, stats: &ClusterStats, stale: Option<Stale>, configuratio
     ClusterStatus {
         healthy: problems.is_empty(),
         problems,
-        notes: notes(model, &nodes, &devices, &of_health),
+        notes: notes(model, &nodes, &devices, &of_health)
+            .into_iter()
+            .chain(configuration_note(&configuration))
+            .collect(),
         resync: stats.resync.clone(),
         scrubbed: scrub::last(model.groups.values().map(|group| &group.record)),
         scrubbing: index.copies.values().filter(|copy| copy.scrub.is_some()).count(),
@@ -217,6 +220,26 @@ fn clear_note(model: &Model) -> Option<String> {
     (!doors.is_empty()).then(|| {
         let names = named(doors.iter().map(String::as_str));
         format!("NBD is served without TLS on a network, to whoever reaches it: {names}; see docs/security.md")
+    })
+}
+
+/// Where this node asks configuration servers over a network without TLS, by their URLs.
+fn configuration_note(servers: &str) -> Option<String> {
+    let leaves = |host: &str| {
+        let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        host != "localhost" && !address.is_ok_and(|address| address.to_canonical().is_loopback())
+    };
+    let is_clear = |url: &&str| {
+        let host = url.strip_prefix("http://").and_then(|rest| rest.rsplit_once(':')).map(|(host, _)| host);
+        host.is_some_and(leaves)
+    };
+    let clear: Vec<&str> = servers.split(", ").filter(is_clear).collect();
+    (!clear.is_empty()).then(|| {
+        format!(
+            "the configuration is asked over a network without TLS, and whoever reaches it can change it: {}; see \
+             docs/operations/configuration-security.md",
+            named(clear)
+        )
     })
 }
 

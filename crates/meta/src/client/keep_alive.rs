@@ -5,7 +5,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tonic::Streaming;
 
-use super::{EtcdClient, EtcdError, describe, require_leader};
+use super::session::{Objection, line};
+use super::{EtcdClient, EtcdError, SILENCE, describe, require_leader};
 use crate::etcd::{LeaseClient, LeaseKeepAliveRequest, LeaseKeepAliveResponse};
 use crate::stream::ReceiverStream;
 
@@ -31,11 +32,18 @@ impl EtcdClient {
         let (requests, stream) = mpsc::channel(1);
         let first = LeaseKeepAliveRequest { id: lease };
         requests.try_send(first).map_err(|error| lost(error.to_string()))?;
-        let mut client = LeaseClient::new(connection.channel.clone());
         let opened = async {
-            let mut answers = client.lease_keep_alive(require_leader(ReceiverStream(stream))).await?.into_inner();
-            let first = answers.message().await?;
-            Ok::<_, tonic::Status>((answers, first))
+            let ticket = self.session.ticket(&connection.url, &connection.channel).await?;
+            let mut client = LeaseClient::new(line(&connection.channel, &ticket));
+            let asked = async {
+                let mut answers = client.lease_keep_alive(require_leader(ReceiverStream(stream))).await?.into_inner();
+                let first = answers.message().await?;
+                Ok((answers, first))
+            };
+            match asked.await {
+                Ok(opened) => Ok(opened),
+                Err(status) => Err(self.object(connection, &ticket, &status).await),
+            }
         };
         match tokio::time::timeout(wait, opened).await {
             Ok(Ok((_, Some(answer)))) if answer.ttl <= 0 => Ok(None),
@@ -44,8 +52,11 @@ impl EtcdClient {
                 Ok(Some(LeaseStream { lease, requests, answers, client: self.clone(), turn, url }))
             }
             Ok(Ok((_, None))) => Err(lost("the server closed the stream".to_owned())),
-            Ok(Err(status)) => Err(lost(describe(&status))),
-            Err(_) => Err(lost("no answer in time".to_owned())),
+            // The caller tries again, with another token.
+            Ok(Err(Objection::Ticket(reason))) => Err(EtcdError::Denied { endpoint: connection.url.clone(), reason }),
+            Ok(Err(Objection::Final(error))) => Err(error),
+            Ok(Err(Objection::Endpoint(reason))) => Err(lost(reason)),
+            Ok(Err(Objection::Silence)) | Err(_) => Err(lost(SILENCE.to_owned())),
         }
     }
 }
@@ -62,8 +73,7 @@ impl LeaseStream {
                 Err(status) => Err(describe(&status)),
             }
         };
-        let outcome =
-            tokio::time::timeout(wait, exchange).await.unwrap_or_else(|_| Err("no answer in time".to_owned()));
+        let outcome = tokio::time::timeout(wait, exchange).await.unwrap_or_else(|_| Err(SILENCE.to_owned()));
         outcome.map_err(|reason| {
             self.client.give_up(self.turn);
             EtcdError::Uncertain { endpoint: self.url.clone(), reason }

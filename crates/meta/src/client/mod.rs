@@ -2,6 +2,9 @@
 //!
 //! Reads are tried again on every endpoint until the deadline. A write is sent once: when its answer is lost nobody
 //! knows whether it was executed, and only the caller can find out by reading ([`EtcdError::Uncertain`]).
+//!
+//! - `servers`: where they are, and by which files and users both ends are known; `connector`: TLS.
+//! - `session`: the user's token, and what etcd has against a request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,21 +15,30 @@ use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
+use connector::Connector;
+use session::{Line, Objection, Session, Ticket, line};
+
 use crate::etcd::{
     CompactionRequest, DeleteRangeRequest, KVClient, LeaseClient, LeaseGrantRequest, LeaseRevokeRequest, RangeRequest,
     RangeResponse, TxnResponse, prefix_end,
 };
 
+mod connector;
 mod keep_alive;
+mod servers;
+mod session;
 mod txn;
 mod watcher;
 
 pub use keep_alive::LeaseStream;
+pub use servers::{Servers, ShownFiles, TlsFiles, User};
 pub use txn::Txn;
 pub use watcher::{WatchEnd, WatchStream};
 
 /// Longest wait for the answer to one request on one endpoint.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
+/// What is said of an endpoint that was silent.
+const SILENCE: &str = "no answer in time";
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// An idle connection is probed this often; etcd refuses probes more often than every 5 s.
@@ -52,6 +64,7 @@ struct Connection {
 #[derive(Clone, Debug)]
 pub struct EtcdClient {
     connections: Arc<Vec<Connection>>,
+    session: Arc<Session>,
     /// Counts changes of the endpoint in use; its remainder is the endpoint.
     turn: Arc<watch::Sender<usize>>,
 }
@@ -85,38 +98,30 @@ fn refusal(status: &Status) -> EtcdError {
 }
 
 impl EtcdClient {
-    /// A client of these endpoints (`host:port` or `http://host:port`). Connects with the first request. Must be called
-    /// on a tokio runtime.
-    pub fn new(endpoints: &[String]) -> Result<EtcdClient, EtcdError> {
-        let invalid =
-            |endpoint: &str, reason: &str| EtcdError::Endpoint { endpoint: endpoint.into(), reason: reason.into() };
-        if endpoints.is_empty() {
-            return Err(invalid("", "the list of endpoints is empty"));
-        }
-        let mut connections = Vec::with_capacity(endpoints.len());
-        for given in endpoints {
-            let endpoint = given.trim().trim_end_matches('/');
-            if endpoint.starts_with("https://") {
-                return Err(invalid(given, "TLS is not supported yet; use http://"));
-            }
-            let address = endpoint.strip_prefix("http://").unwrap_or(endpoint);
-            let port =
-                address.rsplit_once(':').and_then(|(host, port)| (!host.is_empty()).then(|| port.parse::<u16>()));
-            if !matches!(port, Some(Ok(_))) {
-                return Err(invalid(given, "expected host:port, as in 127.0.0.1:2379"));
-            }
-            let url = format!("http://{address}");
-            let channel = Endpoint::from_shared(url.clone())
-                .map_err(|error| invalid(given, &error.to_string()))?
+    /// A client of these servers. Connects with the first request. Must be called on a tokio runtime.
+    ///
+    /// # Errors
+    /// When an address is none, or a file can't be used ([`EtcdError::Proof`]).
+    pub fn new(servers: impl Into<Servers>) -> Result<EtcdClient, EtcdError> {
+        let servers = servers.into();
+        let mut connections = Vec::with_capacity(servers.endpoints.len());
+        for address in servers.addresses()? {
+            let url = address.url.clone();
+            let endpoint = Endpoint::from_shared(url.clone())
+                .map_err(|error| EtcdError::Endpoint { endpoint: url.clone(), reason: error.to_string() })?
                 .connect_timeout(CONNECT_TIMEOUT)
                 .tcp_nodelay(true)
                 .http2_keep_alive_interval(PROBE_INTERVAL)
                 .keep_alive_timeout(PROBE_TIMEOUT)
-                .keep_alive_while_idle(true)
-                .connect_lazy();
+                .keep_alive_while_idle(true);
+            let channel = match (&servers.tls, &address.name) {
+                (Some(files), Some(_)) => endpoint.connect_with_connector_lazy(Connector::new(address, files)),
+                _ => endpoint.connect_lazy(),
+            };
             connections.push(Connection { url, channel });
         }
-        Ok(EtcdClient { connections: Arc::new(connections), turn: Arc::new(watch::Sender::new(0)) })
+        let (connections, session) = (Arc::new(connections), Arc::new(Session::new(servers.user)));
+        Ok(EtcdClient { connections, session, turn: Arc::new(watch::Sender::new(0)) })
     }
 
     /// All endpoints, separated by commas.
@@ -141,50 +146,86 @@ impl EtcdClient {
         });
     }
 
+    /// Asks once, with what shows who asks.
+    async fn ask<T, F: Future<Output = Result<T, Status>> + Send>(
+        &self,
+        connection: &Connection,
+        until: Instant,
+        request: impl FnOnce(Line) -> F + Send,
+    ) -> Result<T, Objection> {
+        let asked = async {
+            let ticket = self.session.ticket(&connection.url, &connection.channel).await?;
+            match request(line(&connection.channel, &ticket)).await {
+                Ok(answer) => Ok(answer),
+                Err(status) => Err(self.object(connection, &ticket, &status).await),
+            }
+        };
+        tokio::time::timeout_at(until, asked).await.unwrap_or(Err(Objection::Silence))
+    }
+
+    /// What a status means; a token that it is about is not shown again.
+    async fn object(&self, connection: &Connection, ticket: &Ticket, status: &Status) -> Objection {
+        let objection = self.session.objection(&connection.url, status);
+        if matches!(objection, Objection::Ticket(_)) {
+            self.session.spent(ticket).await;
+        }
+        objection
+    }
+
     /// Tries a read until it is answered or refused, or the deadline is over.
     async fn read<T, F: Future<Output = Result<T, Status>> + Send>(
         &self,
         deadline: Instant,
-        mut request: impl FnMut(Channel) -> F + Send,
+        mut request: impl FnMut(Line) -> F + Send,
     ) -> Result<T, EtcdError> {
         let mut pause = BACK_OFF_MIN;
+        // Says more than that nothing came in the rest of the time.
+        let mut heard = None;
         loop {
             let (turn, connection) = self.current();
             let until = deadline.min(Instant::now() + REQUEST_TIMEOUT);
-            let reason = match tokio::time::timeout_at(until, request(connection.channel.clone())).await {
-                Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(status)) if is_endpoint_trouble(&status) => describe(&status),
-                Ok(Err(status)) => return Err(refusal(&status)),
-                Err(_) => "no answer in time".to_owned(),
+            let reason = match self.ask(connection, until, &mut request).await {
+                Ok(answer) => return Ok(answer),
+                Err(Objection::Final(error)) => return Err(error),
+                Err(Objection::Ticket(reason)) => reason,
+                Err(Objection::Endpoint(reason)) => {
+                    self.give_up(turn);
+                    reason
+                }
+                Err(Objection::Silence) => {
+                    self.give_up(turn);
+                    heard.take().unwrap_or_else(|| SILENCE.to_owned())
+                }
             };
-            self.give_up(turn);
             if Instant::now() + pause >= deadline {
                 return Err(EtcdError::Unreachable { endpoints: self.endpoints(), reason });
             }
+            heard = Some(reason);
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(BACK_OFF_MAX);
         }
     }
 
-    /// Sends a write once.
+    /// Sends a write once: once more only if it was not executed for want of a token that counts.
     async fn write<T, F: Future<Output = Result<T, Status>> + Send>(
         &self,
-        request: impl FnOnce(Channel) -> F + Send,
+        mut request: impl FnMut(Line) -> F + Send,
     ) -> Result<T, EtcdError> {
         let (turn, connection) = self.current();
-        let uncertain = |reason| EtcdError::Uncertain { endpoint: connection.url.clone(), reason };
-        match tokio::time::timeout(REQUEST_TIMEOUT, request(connection.channel.clone())).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(status)) if is_endpoint_trouble(&status) => {
-                self.give_up(turn);
-                Err(uncertain(describe(&status)))
-            }
-            Ok(Err(status)) => Err(refusal(&status)),
-            Err(_) => {
-                self.give_up(turn);
-                Err(uncertain("no answer in time".to_owned()))
-            }
+        let until = Instant::now() + REQUEST_TIMEOUT;
+        let mut outcome = self.ask(connection, until, &mut request).await;
+        if let Err(Objection::Ticket(_)) = outcome {
+            outcome = self.ask(connection, until, &mut request).await;
         }
+        outcome.map_err(|objection| match objection {
+            Objection::Final(error) => error,
+            Objection::Ticket(reason) => EtcdError::Denied { endpoint: connection.url.clone(), reason },
+            Objection::Endpoint(_) | Objection::Silence => {
+                self.give_up(turn);
+                let reason = if let Objection::Endpoint(reason) = objection { reason } else { SILENCE.to_owned() };
+                EtcdError::Uncertain { endpoint: connection.url.clone(), reason }
+            }
+        })
     }
 
     /// All keys that start with `prefix` as of one revision, and that revision.
@@ -202,9 +243,9 @@ impl EtcdClient {
                 ..RangeRequest::default()
             };
             let page = self
-                .read(deadline, |channel| {
+                .read(deadline, |line| {
                     let request = request.clone();
-                    async move { Ok(kv(channel).range(request).await?.into_inner()) }
+                    async move { Ok(kv(line).range(request).await?.into_inner()) }
                 })
                 .await?;
             if revision == 0 {
@@ -251,9 +292,9 @@ impl EtcdClient {
     }
 
     async fn range(&self, request: RangeRequest, deadline: Instant) -> Result<RangeResponse, EtcdError> {
-        self.read(deadline, |channel| {
+        self.read(deadline, |line| {
             let request = request.clone();
-            async move { Ok(kv(channel).range(request).await?.into_inner()) }
+            async move { Ok(kv(line).range(request).await?.into_inner()) }
         })
         .await
     }
@@ -266,9 +307,9 @@ impl EtcdClient {
         }
         let request = txn.into_request();
         let answer = self
-            .read(deadline, |channel| {
+            .read(deadline, |line| {
                 let request = request.clone();
-                async move { Ok(kv(channel).txn(request).await?.into_inner()) }
+                async move { Ok(kv(line).txn(request).await?.into_inner()) }
             })
             .await?;
         let revision = answer.header.as_ref().map_or(0, |header| header.revision);
@@ -278,47 +319,66 @@ impl EtcdClient {
     /// Executes a transaction once; the answer says whether its conditions held.
     pub async fn txn(&self, txn: Txn) -> Result<TxnResponse, EtcdError> {
         let request = txn.into_request();
-        self.write(|channel| async move { Ok(kv(channel).txn(request).await?.into_inner()) }).await
+        self.write(|line| {
+            let request = request.clone();
+            async move { Ok(kv(line).txn(request).await?.into_inner()) }
+        })
+        .await
     }
 
     /// Deletes the keys from `start` up to `end`, exclusive.
     pub async fn delete_range(&self, start: &str, end: &[u8]) -> Result<(), EtcdError> {
         let request = DeleteRangeRequest { key: start.into(), range_end: end.to_vec(), prev_kv: false };
-        self.write(|channel| async move { Ok(kv(channel).delete_range(request).await?.into_inner()) }).await.map(|_| ())
+        self.write(|line| {
+            let request = request.clone();
+            async move { Ok(kv(line).delete_range(request).await?.into_inner()) }
+        })
+        .await
+        .map(|_| ())
     }
 
     /// Deletes one key, whether it is there or not.
     pub async fn delete(&self, key: &str) -> Result<(), EtcdError> {
         let request = DeleteRangeRequest { key: key.into(), ..DeleteRangeRequest::default() };
-        self.write(|channel| async move { Ok(kv(channel).delete_range(request).await?.into_inner()) }).await.map(|_| ())
+        self.write(|line| {
+            let request = request.clone();
+            async move { Ok(kv(line).delete_range(request).await?.into_inner()) }
+        })
+        .await
+        .map(|_| ())
     }
 
     /// Drops history before a revision.
     pub async fn compact(&self, revision: i64) -> Result<(), EtcdError> {
         let request = CompactionRequest { revision, physical: false };
-        self.write(|channel| async move { Ok(kv(channel).compact(request).await?.into_inner()) }).await.map(|_| ())
+        self.write(|line| {
+            let request = request.clone();
+            async move { Ok(kv(line).compact(request).await?.into_inner()) }
+        })
+        .await
+        .map(|_| ())
     }
 
     /// Makes a lease and returns its id. A lost answer leaves a lease that ends by itself.
     pub async fn grant(&self, ttl_seconds: i64) -> Result<i64, EtcdError> {
-        let request = LeaseGrantRequest { ttl: ttl_seconds, id: 0 };
+        let request = || LeaseGrantRequest { ttl: ttl_seconds, id: 0 };
         let answer = self
-            .write(|channel| async move { Ok(LeaseClient::new(channel).lease_grant(request).await?.into_inner()) })
+            .write(|line| async move { Ok(LeaseClient::new(line).lease_grant(request()).await?.into_inner()) })
             .await?;
         Ok(answer.id)
     }
 
     /// Ends a lease and deletes its keys.
     pub async fn revoke(&self, lease: i64) -> Result<(), EtcdError> {
-        let request = LeaseRevokeRequest { id: lease };
-        self.write(|channel| async move { Ok(LeaseClient::new(channel).lease_revoke(request).await?.into_inner()) })
+        let request = || LeaseRevokeRequest { id: lease };
+        self.write(|line| async move { Ok(LeaseClient::new(line).lease_revoke(request()).await?.into_inner()) })
             .await
             .map(|_| ())
     }
 }
 
-fn kv(channel: Channel) -> KVClient<Channel> {
-    KVClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX)
+fn kv(line: Line) -> KVClient<Line> {
+    KVClient::new(line).max_decoding_message_size(ANSWER_BYTES_MAX)
 }
 
 /// A stream's request that etcd is to end when its member loses the leader, instead of staying silent.
@@ -326,21 +386,4 @@ fn require_leader<T>(message: T) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     request.metadata_mut().insert("hasleader", tonic::metadata::MetadataValue::from_static("true"));
     request
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn endpoints_are_checked() {
-        let new = |endpoint: &str| EtcdClient::new(&[endpoint.to_owned()]);
-        for good in ["127.0.0.1:2379", "http://127.0.0.1:2379/", "[::1]:2379", "http://etcd-0.example:2379"] {
-            assert!(new(good).is_ok(), "{good}");
-        }
-        for bad in ["", "etcd", ":2379", "127.0.0.1:99999", "https://127.0.0.1:2379", "http://a b:2379"] {
-            assert!(matches!(new(bad), Err(EtcdError::Endpoint { .. })), "{bad}");
-        }
-        assert!(EtcdClient::new(&[]).is_err());
-    }
 }

@@ -4,7 +4,8 @@ use azekura_model::Change;
 use tokio::sync::{mpsc, watch};
 use tonic::Streaming;
 
-use super::{EtcdClient, EtcdError, REQUEST_TIMEOUT, describe, require_leader};
+use super::session::{Objection, line};
+use super::{EtcdClient, EtcdError, REQUEST_TIMEOUT, SILENCE, describe, require_leader};
 use crate::etcd::{
     Event, WatchClient, WatchCreateRequest, WatchRequest, WatchResponse, prefix_end, watch_request::Request,
 };
@@ -46,20 +47,35 @@ impl EtcdClient {
         };
         let create = WatchRequest { request: Some(Request::Create(create)) };
         requests.try_send(create).map_err(|error| lost(error.to_string()))?;
-        let mut client =
-            WatchClient::new(connection.channel.clone()).max_decoding_message_size(super::ANSWER_BYTES_MAX);
         let opened = async {
-            let mut answers = client.watch(require_leader(ReceiverStream(stream))).await?.into_inner();
-            let first = answers.message().await?;
-            Ok::<_, tonic::Status>((answers, first))
+            let ticket = self.session.ticket(&connection.url, &connection.channel).await?;
+            let mut client =
+                WatchClient::new(line(&connection.channel, &ticket)).max_decoding_message_size(super::ANSWER_BYTES_MAX);
+            let asked = async {
+                let mut answers = client.watch(require_leader(ReceiverStream(stream))).await?.into_inner();
+                let first = answers.message().await?;
+                Ok((answers, first))
+            };
+            match asked.await {
+                Ok((answers, first)) => Ok((answers, first, ticket)),
+                Err(status) => Err(self.object(connection, &ticket, &status).await),
+            }
         };
-        let (answers, first) = match tokio::time::timeout(REQUEST_TIMEOUT, opened).await {
+        let (answers, first, ticket) = match tokio::time::timeout(REQUEST_TIMEOUT, opened).await {
             Ok(Ok(opened)) => opened,
-            Ok(Err(status)) => return Err(lost(describe(&status))),
-            Err(_) => return Err(lost("no answer in time".to_owned())),
+            Ok(Err(Objection::Endpoint(reason))) => return Err(lost(reason)),
+            // Whoever follows reads everything again first, with another token.
+            Ok(Err(Objection::Ticket(reason))) => return Err(WatchEnd::Lost(reason)),
+            Ok(Err(Objection::Final(error))) => return Err(WatchEnd::Lost(error.to_string())),
+            Ok(Err(Objection::Silence)) | Err(_) => return Err(lost(SILENCE.to_owned())),
         };
         let first = first.ok_or_else(|| lost("the server closed the watch".to_owned()))?;
         if !first.created || first.canceled {
+            // etcd 3.4 says "permission denied" of a token that counts no more, too.
+            if let Some(denied) = self.session.watch_denied(&first.cancel_reason) {
+                self.session.spent(&ticket).await;
+                return Err(WatchEnd::Lost(denied));
+            }
             return Err(end_of(&first));
         }
         // A server that has not come as far as we have (its data was lost) would stay silent until it has.

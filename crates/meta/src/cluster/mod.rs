@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::client::EtcdClient;
+use crate::client::{EtcdClient, Servers};
 
 mod alive;
 mod attachments;
@@ -141,13 +141,13 @@ struct Try {
 
 impl MetaClient {
     /// Connects to the configuration servers and reads the whole model; waits [`CONNECT_WAIT`] for a server to answer.
-    pub async fn connect(endpoints: Vec<String>) -> Result<MetaClient, MetaError> {
-        MetaClient::connect_within(endpoints, CONNECT_WAIT).await
+    pub async fn connect(servers: impl Into<Servers>) -> Result<MetaClient, MetaError> {
+        MetaClient::connect_within(servers, CONNECT_WAIT).await
     }
 
     /// [`MetaClient::connect`] with another patience.
-    pub async fn connect_within(endpoints: Vec<String>, wait: Duration) -> Result<MetaClient, MetaError> {
-        let etcd = EtcdClient::new(&endpoints)?;
+    pub async fn connect_within(servers: impl Into<Servers>, wait: Duration) -> Result<MetaClient, MetaError> {
+        let etcd = EtcdClient::new(servers)?;
         let (kvs, revision) = etcd.range_prefix(PREFIX, Instant::now() + wait).await?;
         let first = Arc::new(Model::from_keys(&kvs, revision));
         let (model_sender, model) = watch::channel(first);

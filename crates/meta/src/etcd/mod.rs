@@ -3,8 +3,10 @@
 //! Message and field numbers are those of etcd's `rpc.proto` and `kv.proto` (v3.4 and later); fields that neither side
 //! uses are left out, as protobuf allows.
 
+mod auth;
 mod messages;
 
+pub use auth::{AuthenticateRequest, AuthenticateResponse};
 pub use messages::*;
 
 #[allow(missing_docs, clippy::all)]
@@ -21,8 +23,12 @@ mod stubs {
     pub mod maintenance {
         include!(concat!(env!("OUT_DIR"), "/etcdserverpb.Maintenance.rs"));
     }
+    pub mod auth {
+        include!(concat!(env!("OUT_DIR"), "/etcdserverpb.Auth.rs"));
+    }
 }
 
+pub use stubs::auth::auth_client::AuthClient;
 pub use stubs::kv::{k_v_client::KVClient, k_v_server as kv_server};
 pub use stubs::lease::{lease_client::LeaseClient, lease_server};
 pub use stubs::maintenance::maintenance_server;

@@ -38,7 +38,7 @@ fn free_port() -> u16 {
 /// A server under test.
 pub enum Server {
     Embedded { folder: Folder, server: Option<EmbeddedServer>, address: SocketAddr },
-    Etcd { folder: Folder, process: Option<Child>, client: u16, peer: u16 },
+    Etcd { folder: Folder, process: Option<Child>, client: u16, peer: u16, options: Vec<String> },
 }
 
 impl Server {
@@ -51,12 +51,18 @@ impl Server {
 
     /// Starts Debian's etcd; `None`, with a note, where it is not installed.
     pub async fn etcd() -> Option<Server> {
+        Server::etcd_with(&[]).await
+    }
+
+    /// The same with further options.
+    pub async fn etcd_with(options: &[&str]) -> Option<Server> {
         if Command::new("etcd").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
             eprintln!("etcd is not installed: the real-etcd half of this test is skipped");
             return None;
         }
         let folder = Folder::new("etcd");
-        let mut server = Server::Etcd { folder, process: None, client: free_port(), peer: free_port() };
+        let options = options.iter().map(ToString::to_string).collect();
+        let mut server = Server::Etcd { folder, process: None, client: free_port(), peer: free_port(), options };
         server.start().await;
         Some(server)
     }
@@ -86,7 +92,7 @@ impl Server {
             Server::Embedded { folder, server, address } => {
                 *server = Some(EmbeddedServer::start(&folder.0.join("config.redb"), *address).await.unwrap());
             }
-            Server::Etcd { folder, process, client, peer } => {
+            Server::Etcd { folder, process, client, peer, options } => {
                 let (client_url, peer_url) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
                 let child = Command::new("etcd")
                     .args(["--name", "test", "--data-dir"])
@@ -94,6 +100,7 @@ impl Server {
                     .args(["--listen-client-urls", &client_url, "--advertise-client-urls", &client_url])
                     .args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url])
                     .args(["--initial-cluster", &format!("test={peer_url}"), "--log-level", "error"])
+                    .args(options.iter())
                     .stdout(Stdio::null())
                     .stderr(Stdio::null())
                     .spawn()

@@ -1,6 +1,6 @@
 //! What to do about an error.
 
-use super::{EtcdError, Kind, MetaError};
+use super::{Kind, MetaError};
 use crate::FailureDomain;
 
 /// The way on after the configuration was restored, for people.
@@ -37,12 +37,7 @@ impl MetaError {
     pub fn hint(&self) -> Option<String> {
         use MetaError as E;
         Some(match self {
-            E::Etcd(EtcdError::Endpoint { .. }) => "give it as host:port, for example 127.0.0.1:2379".into(),
-            E::Etcd(EtcdError::Unreachable { .. }) => {
-                "check that etcd, or the node with the embedded server, runs and that the address is right".into()
-            }
-            E::Etcd(EtcdError::Uncertain { .. }) => "look whether the change was made, and try again if not".into(),
-            E::Etcd(_) => return None,
+            E::Etcd(error) => return error.hint().map(Into::into),
             E::Exists { kind, .. } => format!("choose another name, or delete the existing {kind} first"),
             E::NotFound { kind: Kind::Volume, .. } => "'azekura volume list' shows all volumes".into(),
             E::NotFound { kind: Kind::Class, .. } => {

@@ -6,6 +6,7 @@ pub(crate) mod following;
 mod found;
 pub(crate) mod holdings;
 pub(crate) mod layer_questions;
+pub(crate) mod link;
 mod nexuses;
 mod portals;
 pub(crate) mod reports;

@@ -5,16 +5,19 @@
 //! - `server`: what a node shows to whoever asks its API, and how it asks others; `streams`: the same for clients of
 //!   volumes.
 //! - `trust`: how a client knows a node of its cluster.
+//! - `outside`: servers that are not the cluster's, such as etcd.
 //!
 //! Between nodes no certificate counts: a key is in a node's record or is not (docs/decisions/0037-who-may.md). Clients
 //! know the authority; names in certificates are for programs that insist on them, such as browsers.
 
 mod authority;
+mod outside;
 mod server;
 mod streams;
 mod trust;
 
 pub use authority::{AUTHORITY_DAYS, Authority, CERTIFICATE_DAYS, Chain, POINT_BYTES, Reached, key_of_point};
+pub use outside::{OutsideError, OutsideRefusal, ShownPem, outside};
 pub use server::{Https, peer_of};
 pub use streams::StreamTls;
 pub use trust::{Trust, fingerprint, key_of_pem, trusting};

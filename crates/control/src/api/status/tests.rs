@@ -321,3 +321,12 @@ fn hosts_that_prove_nothing_are_named() {
     let told = notes(&model);
     assert!(told.len() == 2 && told[0].contains("without a secret") && told[0].contains("esx1"), "{told:?}");
 }
+
+#[test]
+fn servers_without_tls_are_named_where_there_is_a_network() {
+    for quiet in ["https://10.0.0.1:2379", "http://127.0.0.1:1, http://[::1]:2, http://localhost:3", ""] {
+        assert_eq!(configuration_note(quiet), None, "{quiet}");
+    }
+    let note = configuration_note("http://127.0.0.1:1, http://10.0.0.1:2379, http://etcd-0:2379").unwrap();
+    assert!(note.contains("http://10.0.0.1:2379, http://etcd-0:2379") && !note.contains("127"), "{note}");
+}
