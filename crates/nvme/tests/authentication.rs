@@ -147,8 +147,6 @@ fn who_does_not_know_it_has_nothing() {
     assert!(matches!(fetched(&mut host), Message::Failure { is_hosts: false, explanation: 1, .. }));
     let [Event::Mistaken(what), Event::Closed] = &host.events[..] else { panic!("{:?}", host.events) };
     assert!(what.contains(HOST) && host.named.is_none(), "{what}");
-    assert_eq!(controllers.len(), 1);
-    drop(host);
     assert_eq!(controllers.len(), 0, "the number that it was told is free again");
 }
 
