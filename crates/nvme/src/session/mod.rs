@@ -211,7 +211,8 @@ impl Connection {
         match step {
             Step::Waits(event) => Some(event),
             // Its host has been told that it is connected, and finds that it is not.
-            Step::Proves(..) | Step::Fails(..) if is_answered => Some(Event::Closed),
+            Step::Fails(..) if is_answered => Some(Event::Closed),
+            // Who has to prove something has begun to, above.
             Step::Proves(..) => Some(Event::Closed),
             Step::Fails(status, result) => {
                 link.complete(&mut self.outbox, id, status, result);
