@@ -1,9 +1,9 @@
 //! TLS to servers that are not the cluster's: their certificates count, and the names in them.
 
 use crate::{SecretsError, private_file};
-use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use azekura_transport::https::{OutsideError, ShownPem, outside};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use std::fmt;
 use std::io::{Error as IoError, ErrorKind, Read, Write};
 use std::path::Path;
@@ -25,46 +25,29 @@ pub(crate) struct Identity<'a> {
     pub(crate) private_key: &'a Path,
 }
 
-/// TLS 1.2 or 1.3 with servers whose certificates an authority of this file has signed.
+/// TLS with servers whose certificates an authority of this file has signed.
 ///
 /// # Errors
 /// When a file is not to be had, or has something else in it.
 pub(crate) fn config(authorities: &Path, identity: Option<Identity<'_>>) -> Result<Arc<ClientConfig>, SecretsError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates("the file of authorities", authorities)? {
-        // A system's bundle may have some that nobody can use any more.
-        let _ = roots.add(certificate);
-    }
-    if roots.is_empty() {
-        return Err(unusable("the file of authorities", authorities, "none of its certificates is an authority's"));
-    }
-    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| SecretsError::Setup { what: "TLS".to_owned(), reason: error.to_string() })?
-        .with_root_certificates(roots);
-    let Some(Identity { certificate, private_key }) = identity else {
-        return Ok(Arc::new(config.with_no_client_auth()));
+    let pem = private_file::read_public("the file of authorities", authorities, CERTIFICATES_BYTES_MAX)?;
+    let shown = match identity {
+        None => None,
+        Some(Identity { certificate, private_key }) => Some((
+            private_file::read_public("the client's certificate", certificate, CERTIFICATES_BYTES_MAX)?,
+            private_file::read("the private key", private_key, PRIVATE_KEY_BYTES_MAX)?,
+        )),
     };
-    let chain = certificates("the client's certificate", certificate)?;
-    let pem = private_file::read("the private key", private_key, PRIVATE_KEY_BYTES_MAX)?;
-    let key = PrivateKeyDer::from_pem_slice(pem.as_bytes())
-        .map_err(|error| unusable("the private key", private_key, &error.to_string()))?;
-    let config = config.with_client_auth_cert(chain, key);
-    Ok(Arc::new(config.map_err(|error| unusable("the client's certificate", certificate, &error.to_string()))?))
-}
-
-fn unusable(what: &str, path: &Path, reason: &str) -> SecretsError {
-    SecretsError::Setup { what: format!("{what} {} can't be used", path.display()), reason: reason.to_owned() }
-}
-
-fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, SecretsError> {
-    let pem = private_file::read_public(what, path, CERTIFICATES_BYTES_MAX)?;
-    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    match all {
-        Ok(all) if all.is_empty() => Err(unusable(what, path, "there is no certificate in it (PEM)")),
-        Ok(all) => Ok(all),
-        Err(error) => Err(unusable(what, path, &error.to_string())),
-    }
+    let shown = shown.as_ref().map(|(certificate, key)| ShownPem { certificate, key: key.as_bytes() });
+    outside(&pem, shown, &[]).map_err(|error| {
+        let (what, path) = match (&error, identity) {
+            (OutsideError::Certificate(_), Some(shown)) => ("the client's certificate", shown.certificate),
+            (OutsideError::Key(_) | OutsideError::Mismatch, Some(shown)) => ("the private key", shown.private_key),
+            _ => ("the file of authorities", authorities),
+        };
+        let what = format!("{what} {} can't be used", path.display());
+        SecretsError::Setup { what, reason: error.to_string() }
+    })
 }
 
 /// Adds TLS to a connection of HTTP where the URL says so.

@@ -1,7 +1,7 @@
 //! A client of servers that are not the cluster's, and such servers, joined in memory.
 #![allow(clippy::unwrap_used)]
 
-use azekura_transport::https::{OutsideRefusal, ShownPem, outside};
+use azekura_transport::https::{HTTP2, OutsideRefusal, ShownPem, outside};
 use rcgen::{BasicConstraints, Certificate, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
@@ -36,7 +36,7 @@ impl Authority {
 
     /// For clients of servers that it has signed.
     fn client(&self) -> Arc<ClientConfig> {
-        outside(self.certificate.pem().as_bytes(), None).unwrap()
+        outside(self.certificate.pem().as_bytes(), None, &[HTTP2]).unwrap()
     }
 }
 
@@ -117,7 +117,7 @@ fn a_servers_alert_is_told() {
         let (certificate, key) = authority.sign(&[], |_| {});
         let (certificate, key) = (certificate.pem(), key.serialize_pem());
         let shown = ShownPem { certificate: certificate.as_bytes(), key: key.as_bytes() };
-        outside(servers.certificate.pem().as_bytes(), Some(shown)).unwrap()
+        outside(servers.certificate.pem().as_bytes(), Some(shown), &[HTTP2]).unwrap()
     };
     assert_eq!(meet(by(&clients), Arc::clone(&config), "e"), Ok(()));
     for client in [by(&others), servers.client()] {

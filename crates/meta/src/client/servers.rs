@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use azekura_model::EtcdError;
-use azekura_transport::https::{OutsideError, ShownPem, outside};
+use azekura_transport::https::{HTTP2, OutsideError, ShownPem, outside};
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
@@ -138,7 +138,7 @@ impl TlsFiles {
             )),
         };
         let pem = shown.as_ref().map(|(certificate, key)| ShownPem { certificate, key });
-        outside(&authorities, pem).map_err(|error| match (&error, &self.shown) {
+        outside(&authorities, pem, &[HTTP2]).map_err(|error| match (&error, &self.shown) {
             (OutsideError::Certificate(_), Some(shown)) => cannot(&shown.certificate, "--config-cert", &error),
             (OutsideError::Key(_), Some(shown)) => cannot(&shown.key, "--config-key", &error),
             (OutsideError::Mismatch, Some(shown)) => format!(

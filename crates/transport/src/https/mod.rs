@@ -17,7 +17,7 @@ mod streams;
 mod trust;
 
 pub use authority::{AUTHORITY_DAYS, Authority, CERTIFICATE_DAYS, Chain, POINT_BYTES, Reached, key_of_point};
-pub use outside::{OutsideError, OutsideRefusal, ShownPem, outside};
+pub use outside::{HTTP2, OutsideError, OutsideRefusal, ShownPem, outside};
 pub use server::{Https, peer_of};
 pub use streams::StreamTls;
 pub use trust::{Trust, fingerprint, key_of_pem, trusting};

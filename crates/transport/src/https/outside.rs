@@ -1,4 +1,5 @@
-//! TLS to servers that are not the cluster's, such as etcd: known by the operator's authorities and by their names.
+//! TLS to servers that are not the cluster's, such as etcd and those of keys: known by the operator's authorities and
+//! by their names.
 
 use rustls::client::Resumption;
 use rustls::crypto::aws_lc_rs as provider;
@@ -9,8 +10,8 @@ use std::io;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// What gRPC is spoken over (ALPN, RFC 9113, 3.2).
-const HTTP2: &[u8] = b"h2";
+/// What gRPC is spoken over, for ALPN (RFC 9113, 3.2).
+pub const HTTP2: &[u8] = b"h2";
 
 /// What this end shows to a server of others, both in PEM.
 #[derive(Clone, Copy, Debug)]
@@ -47,16 +48,22 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     if read.is_empty() { Err("it is empty, or something else".to_owned()) } else { Ok(read) }
 }
 
-/// For HTTP/2 connections to servers whose certificates one of these authorities (PEM, one or more) has signed, and
-/// which are for the name that is dialled. TLS 1.3 and 1.2.
+/// For connections to servers whose certificates one of these authorities (PEM, one or more) has signed, and which are
+/// for the name that is dialled. TLS 1.3 and 1.2; `protocols` are those that are offered by ALPN (RFC 7301).
 ///
 /// # Errors
 /// When what is given can't be read, or does not belong together.
-pub fn outside(authorities: &[u8], shown: Option<ShownPem<'_>>) -> Result<Arc<ClientConfig>, OutsideError> {
+pub fn outside(
+    authorities: &[u8],
+    shown: Option<ShownPem<'_>>,
+    protocols: &[&[u8]],
+) -> Result<Arc<ClientConfig>, OutsideError> {
     let library = |error: Error| OutsideError::Library(error.to_string());
     let mut roots = RootCertStore::empty();
-    for authority in certificates(authorities).map_err(OutsideError::Authorities)? {
-        roots.add(authority).map_err(|error| OutsideError::Authorities(error.to_string()))?;
+    let given = certificates(authorities).map_err(OutsideError::Authorities)?;
+    // A system's bundle may have some that nobody can use any more.
+    if let (0, unusable) = roots.add_parsable_certificates(given) {
+        return Err(OutsideError::Authorities(format!("{unusable} of them can't be read")));
     }
     let client = ClientConfig::builder_with_provider(Arc::new(provider::default_provider()))
         .with_protocol_versions(&[&TLS13, &TLS12])
@@ -73,7 +80,7 @@ pub fn outside(authorities: &[u8], shown: Option<ShownPem<'_>>) -> Result<Arc<Cl
             })?
         }
     };
-    client.alpn_protocols = vec![HTTP2.to_vec()];
+    client.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     client.resumption = Resumption::disabled();
     Ok(Arc::new(client))
 }
@@ -156,9 +163,15 @@ mod tests {
         let (authority, certificate, key) = made();
         let shown = |certificate, key| Some(ShownPem { certificate, key });
         let (ca, own, secret) = (authority.as_bytes(), certificate.as_bytes(), key.as_bytes());
-        assert_eq!(outside(ca, shown(own, secret)).unwrap().alpn_protocols, [HTTP2]);
+        assert_eq!(super::outside(ca, shown(own, secret), &[HTTP2]).unwrap().alpn_protocols, [HTTP2]);
+        fn outside(authorities: &[u8], shown: Option<ShownPem<'_>>) -> Result<Arc<ClientConfig>, OutsideError> {
+            super::outside(authorities, shown, &[])
+        }
         assert!(outside(ca, None).is_ok());
         assert!(outside([ca, own].concat().as_slice(), None).is_ok(), "several authorities");
+        let odd = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        assert!(outside([ca, odd].concat().as_slice(), None).is_ok(), "one of several is of no use");
+        assert!(matches!(outside(odd, None), Err(OutsideError::Authorities(_))));
         assert!(matches!(outside(b"", None), Err(OutsideError::Authorities(_))));
         assert!(matches!(outside(secret, None), Err(OutsideError::Authorities(_))));
         assert!(matches!(outside(ca, shown(secret, secret)), Err(OutsideError::Certificate(_))));
@@ -180,7 +193,7 @@ mod tests {
                         if which == number { given.clone() } else { good.as_bytes().to_vec() }
                     };
                     let (ca, own, secret) = (pick(0, &authority), pick(1, &certificate), pick(2, &key));
-                    let _ = outside(&ca, Some(ShownPem { certificate: &own, key: &secret }));
+                    let _ = outside(&ca, Some(ShownPem { certificate: &own, key: &secret }), &[]);
                 }
             }
         }
