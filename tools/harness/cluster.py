@@ -93,6 +93,8 @@ class Node:
             words += ["--site", self.cluster.sites[self.number - 1]]
         if self.cluster.config == "embedded" and self.number == 1:
             words += ["--serve-config", f"{HOST}:{self.cluster.config_port}"]
+            if self.cluster.config_tls:
+                words += ["--serve-config-transport", "tls"]
         if self.cluster.transport is not None:
             words += ["--transport", self.cluster.transport]
         if self.cluster.api_access is not None:
@@ -132,6 +134,7 @@ class Cluster:
         program=None,
         transport=None,
         api_access=None,
+        config_tls=False,
     ):
         self.folder = Path(folder)
         # The azekura binary of its nodes and of the commands that are sent to them.
@@ -147,6 +150,8 @@ class Cluster:
         self.transport = transport
         # Whether the API asks for grants; where nothing is said they decide: on a loopback, no.
         self.api_access = api_access
+        # Whether the embedded server speaks TLS; nodes then join by tokens.
+        self.config_tls = config_tls
         self.config_port = free_port()
         self.etcd = None
         self.etcd_peer_port = free_port() if config == "etcd" else None
@@ -154,7 +159,9 @@ class Cluster:
 
     @property
     def config_url(self):
-        return self.config if "://" in self.config else f"http://{HOST}:{self.config_port}"
+        if "://" in self.config:
+            return self.config
+        return f"{'https' if self.config_tls else 'http'}://{HOST}:{self.config_port}"
 
     @property
     def first(self):

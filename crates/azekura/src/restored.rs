@@ -16,7 +16,7 @@ use azekura_meta::server::EmbeddedServer;
 use azekura_model::MetaError;
 use azekura_model::history::Copied;
 use azekura_model::transitions::restored::{Restoration, RestoredSummary};
-use azekura_server::{ConfigServerArgs, config_database, read_copy};
+use azekura_server::{ConfigServerArgs, as_node, config_database, read_copy};
 use clap::Args;
 
 /// How long nodes that have ended may still be taken for alive: longer than their leases.
@@ -41,6 +41,9 @@ pub struct RestoredArgs {
     config: Vec<String>,
     #[command(flatten)]
     config_servers: ConfigServerArgs,
+    /// Where --config is a node's --serve-config that speaks TLS: the data folder of a node, whose key is shown.
+    #[arg(long, value_name = "DIR", requires = "config")]
+    as_node: Option<PathBuf>,
     /// A node's data folder, or a copy of its configuration.json in a folder. May be given several times.
     #[arg(long, value_name = "DIR")]
     data: Vec<PathBuf>,
@@ -71,13 +74,23 @@ impl RestoredArgs {
         let server = if self.config.is_empty() { Some(self.serve().await?) } else { None };
         let servers = match &server {
             Some(server) => vec![format!("http://{}", server.address())].into(),
-            None => self.config_servers.servers(self.config.clone()),
+            None => self.servers()?,
         };
         let outcome = self.restore(servers, copies).await;
         if let Some(server) = server {
             server.stop().await;
         }
         outcome
+    }
+
+    /// The servers of `--config`.
+    fn servers(&self) -> Result<Servers, CliError> {
+        let servers = self.config_servers.servers(self.config.clone());
+        match &self.as_node {
+            Some(folder) => as_node(folder, servers, self.config_servers.config_fingerprint)
+                .map_err(|error| CliError::new(format!("{error:#}"))),
+            None => Ok(servers),
+        }
     }
 
     /// Serves the database of the one data folder that has one.

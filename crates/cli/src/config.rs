@@ -39,11 +39,13 @@ impl ConfigCommand {
     pub fn run<H: Here>(self) -> Result<ExitCode, CliError> {
         match self.command {
             Config::Check(CheckArgs { file, json }) => {
-                let options = config_file::check(&grammar::<H>(), &file)?.len();
+                let read = config_file::check(&grammar::<H>(), &file)?;
+                let (options, notes) = (read.len(), read.notes());
                 if json {
-                    print_json(&serde_json::json!({ "file": file, "options": options }))
+                    print_json(&serde_json::json!({ "file": file, "options": options, "notes": notes }))
                 } else {
-                    print(&format!("{} can be used: it has {options} options of a node\n", file.display()))
+                    let notes: String = notes.iter().map(|note| format!("note: {note}\n")).collect();
+                    print(&format!("{} can be used: it has {options} options of a node\n{notes}", file.display()))
                 }
             }
             Config::Example => print(&config_file::example(&grammar::<H>())),

@@ -4,6 +4,7 @@
 //! The file's options become words of the command line, so that both are understood, and refused, by the same rules.
 
 use std::ffi::OsString;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use clap::builder::ArgAction;
@@ -74,6 +75,12 @@ fn takes_many(option: &Arg) -> bool {
     option.get_value_delimiter().is_some() || matches!(option.get_action(), ArgAction::Append)
 }
 
+/// `HOST:PORT` is this machine alone.
+fn is_local(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+}
+
 fn line_of(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
 }
@@ -118,6 +125,35 @@ impl ConfigFile {
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// What is allowed and dangerous: the configuration without TLS at an address that others reach.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        let plain = self.values("serve-config-transport").any(|transport| transport == "plain");
+        let served = self.values("serve-config").filter(|address| plain && !is_local(address));
+        let served = served
+            .map(|address| format!("serve-config = \"{address}\" is without TLS: whoever reaches it owns the cluster"));
+        let asked = self.values("config").flat_map(|list| list.split(','));
+        let asked = asked.map(str::trim).filter(|url| !url.starts_with("https://"));
+        let asked = asked.filter(|url| !is_local(url.strip_prefix("http://").unwrap_or(url)));
+        let asked = asked.map(|url| {
+            format!("config = \"{url}\" is asked without TLS, and whoever reaches it owns the cluster: write https://")
+        });
+        served.chain(asked).collect()
+    }
+
+    /// What the file says of an option.
+    fn values(&self, name: &str) -> impl Iterator<Item = &str> {
+        let entries = self.entries.iter().filter(move |entry| entry.key == name);
+        let words: Vec<&str> = entries
+            .flat_map(|entry| match &entry.value {
+                Value::Flag(_) => Vec::new(),
+                Value::One(word) => vec![word.as_str()],
+                Value::Many(words) => words.iter().map(String::as_str).collect(),
+            })
+            .collect();
+        words.into_iter()
     }
 
     fn told(&self, entry: &Entry, what: &str) -> CliError {

@@ -38,8 +38,9 @@ pub struct VhostSocket {
 /// One machine, everything inside:
 ///   azekura node --data /var/lib/azekura --serve-config 127.0.0.1:7179 --device-size 100GiB
 ///
-/// A further machine of that cluster:
-///   azekura node --data /var/lib/azekura --config http://10.0.0.1:7179 --listen 10.0.0.2:7101 --device-size 100GiB
+/// A further machine of a cluster whose first has --serve-config 10.0.0.1:7179, with 'azekura token create n2 --join':
+///   azekura node --data /var/lib/azekura --config https://10.0.0.1:7179 --listen 10.0.0.2:7101 --api 10.0.0.2:7180 \
+///     --join https://10.0.0.1:7180 --token-file TOKEN --device-size 100GiB
 #[derive(Args, Clone, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct NodeArgs {
@@ -150,7 +151,8 @@ pub struct NodeArgs {
     #[command(flatten)]
     pub keys: KeyArgs,
 
-    /// The configuration servers, etcd's or another node's --serve-config, separated by commas
+    /// The configuration servers, etcd's or another node's --serve-config, separated by commas. With https:// and
+    /// without --config-ca it is a node's: both know each other by the keys of the cluster's nodes
     /// [default: the one that this node serves].
     #[arg(long, value_name = "URL,URL", value_delimiter = ',', env = "AZEKURA_CONFIG")]
     pub config: Vec<String>,
@@ -163,6 +165,12 @@ pub struct NodeArgs {
     /// lab: when this node is away, nothing can be reconfigured. Use etcd for a cluster that must survive that.
     #[arg(long, value_name = "IP:PORT")]
     pub serve_config: Option<SocketAddr>,
+
+    /// Whether TLS is spoken there: then the cluster's nodes alone are let in, by their keys, and others name it with
+    /// https:// in --config. Without TLS, whoever reaches the address owns the cluster [default: tls, or plain where
+    /// --serve-config is a loopback address].
+    #[arg(long, value_name = "plain|tls", value_parser = config_transport, requires = "serve_config")]
+    pub serve_config_transport: Option<Transport>,
 
     /// Read and compare all copies of everything that this node is primary of, every so many days; 0: only when asked
     /// for (azekura scrub).
@@ -274,6 +282,13 @@ impl NodeArgs {
         self.nbd_transport.map_or(default, |transport| transport == Transport::Tls)
     }
 
+    /// Whether TLS is spoken at --serve-config.
+    #[must_use]
+    pub fn config_over_tls(&self) -> bool {
+        let default = self.serve_config.is_some_and(|address| !address.ip().to_canonical().is_loopback());
+        self.serve_config_transport.map_or(default, |transport| transport == Transport::Tls)
+    }
+
     /// Whether hosts are asked for their grants at an address of --iscsi or --nvme.
     #[must_use]
     pub fn asks_hosts(&self, address: SocketAddr) -> bool {
@@ -307,6 +322,13 @@ fn nbd_transport(text: &str) -> Result<Transport, String> {
             .to_owned()),
         Ok(transport) => Ok(transport),
         Err(_) => Err("plain or tls".to_owned()),
+    }
+}
+
+fn config_transport(text: &str) -> Result<Transport, String> {
+    match text.parse() {
+        Ok(transport @ (Transport::Plain | Transport::Tls)) => Ok(transport),
+        Ok(Transport::Both) | Err(_) => Err("plain or tls".to_owned()),
     }
 }
 
@@ -361,6 +383,16 @@ mod tests {
         assert_eq!(transport(&["--listen", "10.0.0.1:7101"]), Transport::Tls);
         assert_eq!(transport(&["--listen", "10.0.0.1:7101", "--transport", "plain"]), Transport::Plain);
         assert_eq!(transport(&["--transport", "tls"]), Transport::Tls);
+    }
+
+    #[test]
+    fn the_configuration_is_served_with_tls_where_there_is_a_network() {
+        let tls = |options: &[&str]| read(options).config_over_tls();
+        assert!(tls(&["--serve-config", "10.0.0.1:7179"]) && tls(&["--serve-config", "0.0.0.0:7179"]));
+        assert!(!tls(&["--serve-config", "[::1]:7179"]) && !tls(&["--serve-config", "127.0.0.1:7179"]) && !tls(&[]));
+        assert!(tls(&["--serve-config", "127.0.0.1:7179", "--serve-config-transport", "tls"]));
+        assert!(!tls(&["--serve-config", "10.0.0.1:7179", "--serve-config-transport", "plain"]));
+        assert!(config_transport("both").is_err() && config_transport("ssl").is_err());
     }
 
     #[test]

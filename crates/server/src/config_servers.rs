@@ -1,5 +1,6 @@
 //! The options that say how configuration servers are known, and what is proved to them.
 
+use azekura_base::PeerKey;
 use azekura_meta::client::{Servers, ShownFiles, TlsFiles, User};
 use clap::Args;
 use std::path::PathBuf;
@@ -32,6 +33,11 @@ pub struct ConfigServerArgs {
     )]
     pub config_user: Option<String>,
 
+    /// Where --config is a node's --serve-config, a key by which it is known besides those that this node knows of
+    /// other nodes: for one start, after that node's key was replaced. Its log has it.
+    #[arg(long, value_name = "KEY", requires = "config", conflicts_with = "config_ca")]
+    pub config_fingerprint: Option<PeerKey>,
+
     /// With --config-user, the file with the password in its first line, which nobody else may read.
     #[arg(long, value_name = "FILE", env = "AZEKURA_CONFIG_PASSWORD_FILE", requires = "config_user")]
     pub config_password_file: Option<PathBuf>,
@@ -45,7 +51,14 @@ impl ConfigServerArgs {
         let shown = pair.map(|(certificate, key)| ShownFiles { certificate, key });
         let tls = self.config_ca.clone().map(|authorities| TlsFiles { authorities, shown });
         let user = self.config_user.clone().zip(self.config_password_file.clone());
-        Servers { endpoints, tls, user: user.map(|(name, password_file)| User { name, password_file }) }
+        let user = user.map(|(name, password_file)| User { name, password_file });
+        Servers { endpoints, tls, user, ..Servers::default() }
+    }
+
+    /// Whether servers at these addresses are nodes of the cluster that speak TLS (`--serve-config`), and no etcd.
+    #[must_use]
+    pub fn are_the_clusters(&self, endpoints: &[String]) -> bool {
+        self.config_ca.is_none() && endpoints.iter().any(|endpoint| endpoint.trim().starts_with("https://"))
     }
 }
 
@@ -73,6 +86,14 @@ mod tests {
         {
             assert!(read(&format!("--config e:1 {half}")).is_err(), "{half}");
         }
+        let of_cluster = ConfigServerArgs::default();
+        assert!(of_cluster.are_the_clusters(&["http://a:1".into(), " https://b:1".into()]));
+        assert!(!of_cluster.are_the_clusters(&["http://a:1".into(), "a:1".into()]));
+        let etcd = ConfigServerArgs { config_ca: Some("ca".into()), ..of_cluster };
+        assert!(!etcd.are_the_clusters(&["https://b:1".into()]));
+        let key = "ab".repeat(32);
+        assert!(read(&format!("--config https://e:1 --config-fingerprint {key}")).is_ok());
+        assert!(read(&format!("--config https://e:1 --config-ca ca --config-fingerprint {key}")).is_err());
         assert!(read("--config-user u").is_err() && read("--config-password-file p").is_err());
         assert!(read("--config-ca ca").is_err() && read("--config e:1 --config-ca ca").is_ok(), "for --config alone");
         assert!(read("--config-user u --config-password-file p").is_err());

@@ -3,9 +3,8 @@
 use crate::args::NodeArgs;
 use anyhow::{Context, Result, anyhow, ensure};
 use azekura_api::JoinCluster;
-use azekura_base::JoinToken;
+use azekura_base::{JoinToken, PeerKey};
 use azekura_meta::MetaClient;
-use azekura_meta::cluster::NodeSpec;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -13,28 +12,51 @@ use std::path::Path;
 /// A token's file is not larger, bytes.
 const FILE_BYTES_MAX: u64 = 4_096;
 
-/// Asks a node of the cluster to take this machine in, if that is wanted and it is no node yet.
-pub(crate) async fn join(client: &MetaClient, args: &NodeArgs, spec: &NodeSpec, cluster: &str) -> Result<()> {
-    let (Some(url), Some(file)) = (&args.join, &args.token_file) else { return Ok(()) };
-    if client.model().nodes.values().any(|node| node.uuid == spec.uuid) {
+/// Who this machine says that it is.
+pub(crate) fn machine(args: &NodeArgs, name: &str, uuid: &str, key: PeerKey) -> JoinCluster {
+    JoinCluster {
+        name: name.to_owned(),
+        uuid: uuid.to_owned(),
+        key,
+        data_address: args.listen,
+        api_address: args.api,
+        site: args.site.clone(),
+        rack: args.rack.clone(),
+        cluster: None,
+    }
+}
+
+/// Asks a node of the cluster to take this machine in, if that is wanted and it is no node yet. `cluster`: the one
+/// whose configuration it has read.
+pub(crate) async fn join(client: &MetaClient, args: &NodeArgs, machine: &JoinCluster, cluster: &str) -> Result<()> {
+    if client.model().nodes.values().any(|node| node.uuid == machine.uuid) {
         return Ok(());
     }
-    let token = read(file).with_context(|| format!("can't use {} (--token-file)", file.display()))?;
-    let machine = JoinCluster {
-        name: spec.name.clone(),
-        uuid: spec.uuid.clone(),
-        key: spec.key,
-        data_address: spec.data_address,
-        api_address: spec.api_address,
-        site: spec.site.clone(),
-        rack: spec.rack.clone(),
-        cluster: Some(cluster.to_owned()),
-    };
-    let joined = azekura_control::join(url, &token, &machine).await;
+    ask(args, &JoinCluster { cluster: Some(cluster.to_owned()), ..machine.clone() }).await
+}
+
+/// The same where that can't be seen yet.
+pub(crate) async fn ask(args: &NodeArgs, machine: &JoinCluster) -> Result<()> {
+    let (Some(url), Some(file)) = (&args.join, &args.token_file) else { return Ok(()) };
+    let token = token(file)?;
+    let joined = azekura_control::join(url, &token, machine).await;
     let joined =
         joined.map_err(|reason| anyhow!("the cluster has not taken this machine in (--join {url}): {reason}"))?;
     tracing::info!("this machine is node {} of cluster {}; the token is used up", joined.node, joined.cluster);
     Ok(())
+}
+
+fn token(file: &Path) -> Result<JoinToken> {
+    read(file).with_context(|| format!("can't use {} (--token-file)", file.display()))
+}
+
+/// The authority of the cluster that the token in this file is from; `None`: the file is gone, as it may be when the
+/// token is used up.
+pub(crate) fn authority(file: &Path) -> Result<Option<PeerKey>> {
+    if !file.exists() {
+        return Ok(None);
+    }
+    Ok(Some(token(file)?.authority))
 }
 
 fn read(path: &Path) -> Result<JoinToken> {

@@ -9,6 +9,7 @@
 mod args;
 mod bridge;
 mod config_servers;
+mod configuration;
 mod disk;
 mod driver;
 mod joining;
@@ -22,6 +23,7 @@ mod start;
 
 pub use args::NodeArgs;
 pub use config_servers::ConfigServerArgs;
+pub use configuration::as_node;
 pub use disk::data_folder::config_database;
 pub use disk::device::LogFile;
 pub use disk::disks;

@@ -4,10 +4,10 @@ use crate::args::{NodeArgs, SHARDS_MAX};
 use crate::bridge::attachments::{Keeper, Plane};
 use crate::bridge::following::Following;
 use crate::bridge::holdings;
-use crate::bridge::link;
 use crate::bridge::reports;
 use crate::bridge::scrubs::{self, Intervals};
 use crate::bridge::statistics::{Failures, Statistics};
+use crate::configuration::{self, Configuration};
 use crate::disk::data_folder::{DataFolder, NewDevices};
 use crate::disk::device::Limits;
 use crate::disk::disks;
@@ -22,13 +22,13 @@ use crate::listeners::ClientListener;
 use crate::opening::{Opened, Opener};
 use crate::shards::Shards;
 use anyhow::{Context, Result, anyhow, ensure};
+use azekura_api::JoinCluster;
 use azekura_base::{Endpoint, Shard, Transport};
 use azekura_control::{Attacher, Doors};
 use azekura_frontend::{ClientLimits, MEMORY_BYTES_MAX, MEMORY_BYTES_MIN};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::NodeSpec;
-use azekura_meta::server::EmbeddedServer;
-use azekura_model::{ClusterRecord, EtcdError, Kind, MetaError, SettingsRecord};
+use azekura_model::{ClusterRecord, Kind, MetaError, SettingsRecord};
 use azekura_node::Identity;
 use azekura_transport::Credentials;
 use std::num::{NonZeroU8, NonZeroUsize};
@@ -39,8 +39,6 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 
-/// How long one attempt to reach the configuration server lasts before people are told.
-const CONFIG_PATIENCE: Duration = Duration::from_secs(5);
 /// Longest time for handing over to other nodes before the process ends.
 const LEAVE_PATIENCE: Duration = Duration::from_millis(1500);
 /// Pause between two looks whether that is done.
@@ -55,31 +53,27 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     let descriptors = raise_descriptor_limit();
     check(&args)?;
     let mut folder = DataFolder::open(&args.data)?;
-    let server = match args.serve_config {
-        Some(address) => Some(
-            EmbeddedServer::start(&folder.config_database(), address)
-                .await
-                .with_context(|| format!("can't serve the configuration on {address} (--serve-config)"))?,
-        ),
-        None => None,
-    };
     let args = NodeArgs { shards: Some(shards(&args, &folder)?), ..args };
     let (clients, keys) = (client_limits(&args, descriptors)?, args.keys.start()?);
     let doors = doors(&args, &folder).await?;
+    let server = configuration::serve(&args, &folder, &doors).await?;
+    let configuration = Configuration::of(&args, &folder, &doors, server.as_ref())?;
     let mut data_plane = Shards::start(&args, clients, doors.streams()).await?;
     let shards = data_plane.handles();
     let mut stop = Signals::new()?;
 
-    let client = tokio::select! {
-        client = connect(&args, server.as_ref()) => client?,
-        () = stop.wait() => return Ok(()),
-    };
+    let machine = joining::machine(&args, &node_name(&args)?, &folder.file.uuid, doors.key().name()?);
     let mut memory = Memory::open(folder.path(), &folder.file.uuid)?;
     // Before the node is known to anybody: one that can't have its devices leaves nothing behind.
     let device_size = args.device_size.map(|size| size.bytes());
     let (device_folders, limits) = device_folders(&folder, &args)?;
+    let client = tokio::select! {
+        client = configuration.connect(&args, folder.file.id.is_none().then_some(&machine)) => client?,
+        () = stop.wait() => return Ok(()),
+    };
     let Joined { identity, name, credentials, transport } =
-        join(&client, &mut folder, &mut memory, &args, &doors).await?;
+        join(&client, &mut folder, &mut memory, &args, &doors, &machine).await?;
+    configuration.follow(&client);
     let node = identity.endpoint.node;
     let (report_sender, report_receiver) = mpsc::unbounded_channel();
     let reports = |shard| Reports::of(shard, report_sender.clone());
@@ -290,32 +284,6 @@ impl Signals {
     }
 }
 
-/// Connects to the configuration servers, however long that takes.
-async fn connect(args: &NodeArgs, server: Option<&EmbeddedServer>) -> Result<MetaClient> {
-    let servers = match server {
-        Some(server) if args.config.is_empty() => vec![format!("http://{}", server.address())].into(),
-        _ => args.config_servers.servers(args.config.clone()),
-    };
-    loop {
-        match MetaClient::connect_within(servers.clone(), CONFIG_PATIENCE).await {
-            Ok(client) => {
-                // Ends with the client.
-                tokio::spawn(link::tell(client.watch_link()));
-                return Ok(client);
-            }
-            Err(error @ MetaError::Etcd(EtcdError::Unreachable { .. })) => {
-                tracing::warn!("waiting for the configuration server: {error}; is it running, is --config right?");
-            }
-            // Whoever mends that in etcd need not start the node again.
-            Err(error @ MetaError::Etcd(EtcdError::Denied { .. })) => {
-                tracing::warn!("waiting for the configuration server: {error}");
-                tokio::time::sleep(CONFIG_PATIENCE).await;
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
 /// A node that its cluster knows.
 struct Joined {
     identity: Identity,
@@ -325,6 +293,17 @@ struct Joined {
     transport: Transport,
 }
 
+/// What the node is called.
+fn node_name(args: &NodeArgs) -> Result<String> {
+    match &args.name {
+        Some(name) => Ok(name.clone()),
+        None => {
+            let host = std::fs::read_to_string("/proc/sys/kernel/hostname").context("can't read the host's name")?;
+            Ok(host.trim().to_owned())
+        }
+    }
+}
+
 /// Makes the node known to its cluster.
 async fn join(
     client: &MetaClient,
@@ -332,6 +311,7 @@ async fn join(
     memory: &mut Memory,
     args: &NodeArgs,
     doors: &Doors,
+    machine: &JoinCluster,
 ) -> Result<Joined> {
     let found = client.cluster_identity().await?;
     ensure!(
@@ -342,14 +322,7 @@ async fn join(
         let number = found.number().ok_or_else(|| anyhow!("the cluster's record in the configuration is damaged"))?;
         folder.check_cluster(number)?;
     }
-    let name = match &args.name {
-        Some(name) => name.clone(),
-        None => std::fs::read_to_string("/proc/sys/kernel/hostname")
-            .context("can't read the host's name")?
-            .trim()
-            .to_owned(),
-    };
-    memory.check_at_start(client, &name).await.map_err(refusal)?;
+    memory.check_at_start(client, &machine.name).await.map_err(refusal)?;
     let (cluster, transport) = ensure_cluster(client, folder, args).await?;
     let number = cluster.number().ok_or_else(|| anyhow!("the cluster's record in the configuration is damaged"))?;
     folder.check_cluster(number)?;
@@ -360,7 +333,7 @@ async fn join(
     let (key, credentials) = (doors.key().name()?, Credentials::new(doors.key())?);
     let spec = NodeSpec {
         uuid: folder.file.uuid.clone(),
-        name,
+        name: machine.name.clone(),
         data_address: args.listen,
         api_address: args.api,
         endpoints: ClientListener::endpoints(args),
@@ -377,7 +350,7 @@ async fn join(
         let record = client.replace_node_keys(id, key).await.map_err(refusal)?;
         tracing::warn!("node {}'s key is {key}, and no other any more (--replace-key)", record.name);
     }
-    joining::join(client, args, &spec, &cluster.id).await?;
+    joining::join(client, args, machine, &cluster.id).await?;
     let registered = match args.trusted_config {
         true => client.register_trusted_node(&spec).await,
         false => client.register_node(&spec).await,

@@ -98,6 +98,12 @@ impl Doors {
         &self.key
     }
 
+    /// What this node shows at its API, and to other nodes.
+    #[must_use]
+    pub fn https(&self) -> &Https {
+        &self.https
+    }
+
     /// What this node shows to clients of volumes that speak TLS: the certificate of the API, whenever that changes.
     #[must_use]
     pub fn streams(&self) -> StreamTls {

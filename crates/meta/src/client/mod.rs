@@ -3,7 +3,8 @@
 //! Reads are tried again on every endpoint until the deadline. A write is sent once: when its answer is lost nobody
 //! knows whether it was executed, and only the caller can find out by reading ([`EtcdError::Uncertain`]).
 //!
-//! - `servers`: where they are, and by which files and users both ends are known; `connector`: TLS.
+//! - `servers`: where they are, and by which files and users both ends are known; `cluster_tls`: the same by nodes'
+//!   keys; `connector`: TLS.
 //! - `session`: the user's token, and what etcd has against a request.
 
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use connector::Connector;
+use connector::{Connector, Proof};
 use session::{Line, Objection, Session, Ticket, line};
 
 use crate::etcd::{
@@ -23,6 +24,7 @@ use crate::etcd::{
     RangeResponse, TxnResponse, prefix_end,
 };
 
+mod cluster_tls;
 mod connector;
 mod keep_alive;
 mod servers;
@@ -30,6 +32,8 @@ mod session;
 mod txn;
 mod watcher;
 
+pub use cluster_tls::{ClusterTls, KnownServers};
+pub use connector::{Admission, admission};
 pub use keep_alive::LeaseStream;
 pub use servers::{Servers, ShownFiles, TlsFiles, User};
 pub use txn::Txn;
@@ -114,8 +118,8 @@ impl EtcdClient {
                 .http2_keep_alive_interval(PROBE_INTERVAL)
                 .keep_alive_timeout(PROBE_TIMEOUT)
                 .keep_alive_while_idle(true);
-            let channel = match (&servers.tls, &address.name) {
-                (Some(files), Some(_)) => endpoint.connect_with_connector_lazy(Connector::new(address, files)),
+            let channel = match (Proof::of(&servers), &address.name) {
+                (Some(proof), Some(_)) => endpoint.connect_with_connector_lazy(Connector::new(address, proof)),
                 _ => endpoint.connect_lazy(),
             };
             connections.push(Connection { url, channel });

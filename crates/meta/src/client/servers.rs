@@ -11,6 +11,8 @@ use azekura_transport::https::{HTTP2, OutsideError, ShownPem, outside};
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
+use super::cluster_tls::ClusterTls;
+
 /// The longest file of certificates or keys that is read, bytes.
 const PEM_BYTES_MAX: u64 = 1 << 20;
 /// The longest file with a password that is read, bytes.
@@ -21,8 +23,10 @@ const PASSWORD_BYTES_MAX: u64 = 4 << 10;
 pub struct Servers {
     /// Each `host:port`, `http://host:port` or `https://host:port`.
     pub endpoints: Vec<String>,
-    /// What TLS goes by.
+    /// What TLS goes by, where etcd is asked.
     pub tls: Option<TlsFiles>,
+    /// What TLS goes by, where a node of the cluster is asked. With it there is neither [`Servers::tls`] nor a user.
+    pub cluster: Option<ClusterTls>,
     /// The user that this end is to etcd, where a password says so.
     pub user: Option<User>,
 }
@@ -108,9 +112,13 @@ impl Servers {
     /// What is asked for beside an address must not be less than what the address says, and the other way round.
     fn check(&self, address: &Address) -> Result<(), String> {
         let url = &address.url;
+        if self.cluster.is_some() {
+            return self.check_of_cluster(address);
+        }
         match (&address.name, &self.tls) {
             (Some(_), None) => Err(format!(
-                "{url} is to be known by a certificate: name the file with its authority's (--config-ca FILE)"
+                "{url} is to be known by a certificate: name the file with its authority's (--config-ca FILE); where that is \
+                 a node's --serve-config, name the data folder of a node whose key is to be shown (--as-node DIR)"
             )),
             (None, Some(_)) => {
                 Err(format!("{url} would be asked without TLS, although --config-ca is given: write https://"))
@@ -119,6 +127,21 @@ impl Servers {
                 Err(format!("the password of --config-user would cross the network to {url} in clear: write https://"))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// The same where nodes know each other by their keys.
+    fn check_of_cluster(&self, address: &Address) -> Result<(), String> {
+        let url = &address.url;
+        if self.tls.is_some() {
+            return Err(format!("{url} is either etcd's, with --config-ca, or a node's, without it"));
+        }
+        if self.user.is_some() {
+            return Err(format!("--config-user is for etcd, which {url} is with --config-ca FILE alone"));
+        }
+        match address.name {
+            Some(_) => Ok(()),
+            None => Err(format!("{url} would be asked without TLS, although others are not: write https://")),
         }
     }
 }

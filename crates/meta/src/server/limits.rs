@@ -24,5 +24,13 @@ pub(super) const CACHE_BYTES_MAX: usize = 4 << 20;
 pub(super) const LEASE_CHECK: Duration = Duration::from_millis(250);
 /// Room in a gRPC message for what is not keys and values.
 pub(super) const MESSAGE_OVERHEAD_BYTES: usize = 512 * 1024;
+/// Connections to a server that speaks TLS which have not proved a node's key, at most: more are closed.
+pub(super) const STRANGERS_MAX: usize = 256;
+/// Longest time for that, and at a stranger's for the end of the connection.
+pub(super) const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
+/// People are told of strangers that were refused at most so often.
+pub(super) const COMPLAINT_INTERVAL: Duration = Duration::from_secs(10);
+/// Pause when no connection can be accepted, because there are no descriptors.
+pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// How long a stopping server waits for its clients' streams to end.
 pub(super) const STOP_WAIT: Duration = Duration::from_secs(2);

@@ -1,6 +1,9 @@
 //! The embedded configuration server: the etcd v3 API subset that Azekura uses, for one machine or a small lab, from a
 //! redb database. Real etcd clients, `etcdctl` among them, work with it.
 //!
+//! It speaks TLS with nodes that its own database knows by their keys (`secured`, `admission`), or plain HTTP/2 with
+//! everybody, as it is told.
+//!
 //! What it is not: replicated. A cluster that must outlive a machine uses etcd itself.
 //!
 //! Life of a request: `services` and `watch` take it from gRPC; what reads is answered from the memory image
@@ -13,13 +16,16 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::server::TcpIncoming;
 
 use crate::etcd::{
     kv_server::KVServer, lease_server::LeaseServer, maintenance_server::MaintenanceServer, watch_server::WatchServer,
 };
 
+mod admission;
 mod batch;
 mod check;
 mod database;
@@ -29,6 +35,7 @@ mod expiry;
 mod lease;
 mod limits;
 mod range;
+mod secured;
 mod services;
 mod state;
 mod stopping;
@@ -37,11 +44,15 @@ mod writer;
 
 pub use error::ServerError;
 pub use limits::{HISTORY_CHANGES_MAX, REQUEST_BYTES_MAX, TXN_OPERATIONS_MAX};
+pub use secured::ServerTls;
 
+use admission::{Admission, Gate};
 use limits::{MESSAGE_OVERHEAD_BYTES, STOP_WAIT};
 use services::Services;
 use stopping::Stop;
 use writer::Writer;
+
+use crate::stream::ReceiverStream;
 
 /// A running embedded server; stops when dropped, or with [`EmbeddedServer::stop`].
 ///
@@ -74,9 +85,28 @@ pub struct EmbeddedServer {
 }
 
 impl EmbeddedServer {
-    /// Opens (or makes) the database file `path` and serves it on `address`; port 0 takes a free one. Runs on the
-    /// current tokio runtime.
+    /// Opens (or makes) the database file `path` and serves it on `address`, in clear and to everybody; port 0 takes a
+    /// free one. Runs on the current tokio runtime.
+    ///
+    /// # Errors
+    /// When the database can't be used, or the address can't be listened on.
     pub async fn start(path: &Path, address: SocketAddr) -> Result<EmbeddedServer, ServerError> {
+        EmbeddedServer::start_as(path, address, None).await
+    }
+
+    /// The same with TLS 1.3, to nodes alone that prove a key which the database knows.
+    ///
+    /// # Errors
+    /// As [`EmbeddedServer::start`].
+    pub async fn start_secured(
+        path: &Path,
+        address: SocketAddr,
+        tls: ServerTls,
+    ) -> Result<EmbeddedServer, ServerError> {
+        EmbeddedServer::start_as(path, address, Some(tls)).await
+    }
+
+    async fn start_as(path: &Path, address: SocketAddr, tls: Option<ServerTls>) -> Result<EmbeddedServer, ServerError> {
         let bind = |source| ServerError::Bind { address, source };
         let listener = TcpListener::bind(address).await.map_err(bind)?;
         let address = listener.local_addr().map_err(bind)?;
@@ -89,18 +119,34 @@ impl EmbeddedServer {
 
         let services = Services { writer: writer.clone(), stopping: stopping.clone() };
         let message_max = REQUEST_BYTES_MAX + MESSAGE_OVERHEAD_BYTES;
+        let kv = KVServer::new(services.clone()).max_decoding_message_size(message_max);
+        let keys = writer.shared.keys.subscribe();
+        let admission = tls.as_ref().map(|tls| Admission::new(tls.own(), keys));
+        let gate = Gate(admission.clone());
         let router = tonic::transport::Server::builder()
-            .add_service(KVServer::new(services.clone()).max_decoding_message_size(message_max))
-            .add_service(WatchServer::new(services.clone()))
-            .add_service(LeaseServer::new(services.clone()))
-            .add_service(MaintenanceServer::new(services));
-        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+            .add_service(InterceptedService::new(kv, gate.clone()))
+            .add_service(InterceptedService::new(WatchServer::new(services.clone()), gate.clone()))
+            .add_service(InterceptedService::new(LeaseServer::new(services.clone()), gate.clone()))
+            .add_service(InterceptedService::new(MaintenanceServer::new(services), gate));
         let mut until_stop = stopping.clone();
-        let serve = tokio::spawn(async move {
-            let stop = async move { until_stop.told().await };
-            // Errors of single connections end those; the listener's own can't be helped here.
-            let _ended = router.serve_with_incoming_shutdown(incoming, stop).await;
-        });
+        let until = async move { until_stop.told().await };
+        // Errors of single connections end those; the listener's own can't be helped here.
+        let serve = match tls.zip(admission) {
+            None => {
+                let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+                tokio::spawn(async move { drop(router.serve_with_incoming_shutdown(incoming, until).await) })
+            }
+            Some((tls, admission)) => {
+                let (arrived, connections) = mpsc::channel(1);
+                tokio::spawn(async move {
+                    let serve = router.serve_with_incoming_shutdown(ReceiverStream(connections), until);
+                    tokio::select! {
+                        _ended = serve => {}
+                        () = secured::accept(listener, tls, admission, arrived) => {}
+                    }
+                })
+            }
+        };
         let expire = tokio::spawn(expiry::expire(writer, stopping));
         Ok(EmbeddedServer { address, path: path.to_path_buf(), stop, tasks: vec![serve, expire], thread: Some(thread) })
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{RwLock, mpsc, oneshot, watch};
 
+use super::admission::{Keys, concerns, keys_in};
 use super::batch::Batch;
 use super::database::Database;
 use super::error::RequestError;
@@ -26,6 +27,8 @@ pub struct Shared {
     leases: Mutex<Leases>,
     /// Newest durable revision, for the watches.
     pub revision: watch::Sender<i64>,
+    /// The keys of all nodes, for whoever lets in nodes alone. Who is told that a record has changed finds that here.
+    pub keys: watch::Sender<Keys>,
     /// Bytes of the database file after the last commit.
     pub size: std::sync::atomic::AtomicU64,
 }
@@ -55,7 +58,8 @@ impl Writer {
         let (queue, jobs) = mpsc::channel(QUEUE_REQUESTS_MAX);
         let revision = watch::Sender::new(state.revision);
         let size = database.size().into();
-        let shared = Arc::new(Shared { state: RwLock::new(state), leases: Mutex::new(leases), revision, size });
+        let keys = watch::Sender::new(keys_in(&state));
+        let shared = Arc::new(Shared { state: RwLock::new(state), leases: Mutex::new(leases), revision, keys, size });
         let for_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("azekura-config".into())
@@ -109,6 +113,9 @@ fn run(database: &Database, shared: &Shared, mut jobs: mpsc::Receiver<Job>) {
             shared.size.store(database.size(), std::sync::atomic::Ordering::Relaxed);
         }
         let committed = state.check_failure();
+        if committed.is_ok() && batch.changes.iter().any(|change| concerns(&change.key)) {
+            shared.keys.send_replace(keys_in(&state));
+        }
         let revision = state.revision;
         drop(state);
         // Also after a failure: the watches then find it and end.

@@ -20,7 +20,7 @@ pub use authority::{AUTHORITY_DAYS, Authority, CERTIFICATE_DAYS, Chain, POINT_BY
 pub use outside::{HTTP2, OutsideError, OutsideRefusal, ShownPem, outside};
 pub use server::{Https, peer_of};
 pub use streams::StreamTls;
-pub use trust::{Trust, fingerprint, key_of_pem, trusting};
+pub use trust::{Trust, fingerprint, is_signed_by, key_of_pem, trusting};
 
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{self as provider, cipher_suite};

@@ -71,6 +71,16 @@ pub fn trusting(trust: &Trust) -> Result<Arc<ClientConfig>, ChannelError> {
     Ok(Arc::new(client))
 }
 
+/// Whether the authority whose key has this fingerprint has signed the first of the certificates that the other end of
+/// a handshake has shown. That it has this one's key, the handshake has proved.
+#[must_use]
+pub fn is_signed_by(authority: PeerKey, certificates: &[CertificateDer<'_>]) -> bool {
+    let Some((certificate, behind)) = certificates.split_first() else { return false };
+    let algorithms = crypto().signature_verification_algorithms;
+    let signed = Signed { fingerprint: authority, known: None, algorithms };
+    signed.verify(certificate, behind, UnixTime::now()).is_ok()
+}
+
 /// Checks that an authority has signed the certificate (RFC 5280, section 6), and nothing of names: all nodes of a
 /// cluster may do the same, and many are reached through tunnels or by addresses that they do not know of.
 #[derive(Debug)]
@@ -78,6 +88,23 @@ struct Signed {
     fingerprint: PeerKey,
     known: Option<CertificateDer<'static>>,
     algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl Signed {
+    fn verify(
+        &self,
+        certificate: &CertificateDer<'_>,
+        behind: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), Error> {
+        let is_its = |shown: &&CertificateDer<'_>| peer_key(shown).is_ok_and(|key| key == self.fingerprint);
+        let authority = self.known.as_ref().or_else(|| behind.iter().find(is_its));
+        let authority = authority.ok_or(Error::InvalidCertificate(CertificateError::UnknownIssuer))?;
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.clone().into_owned())?;
+        let parsed = ParsedCertificate::try_from(certificate)?;
+        verify_server_cert_signed_by_trust_anchor(&parsed, &roots, behind, now, self.algorithms.all)
+    }
 }
 
 impl ServerCertVerifier for Signed {
@@ -89,13 +116,7 @@ impl ServerCertVerifier for Signed {
         _: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let is_its = |shown: &&CertificateDer<'_>| peer_key(shown).is_ok_and(|key| key == self.fingerprint);
-        let authority = self.known.as_ref().or_else(|| behind.iter().find(is_its));
-        let authority = authority.ok_or(Error::InvalidCertificate(CertificateError::UnknownIssuer))?;
-        let mut roots = RootCertStore::empty();
-        roots.add(authority.clone().into_owned())?;
-        let parsed = ParsedCertificate::try_from(certificate)?;
-        verify_server_cert_signed_by_trust_anchor(&parsed, &roots, behind, now, self.algorithms.all)?;
+        self.verify(certificate, behind, now)?;
         Ok(ServerCertVerified::assertion())
     }
 
