@@ -59,7 +59,7 @@ def test_only_nodes_of_the_cluster_reach_its_configuration(guarded, tmp_path):
     said = start_that_fails(second)
     assert "--join and --token-file" in said and "--config-fingerprint" in said, said
     for node in (second, third):
-        with_token(node, first, token(guarded, tmp_path, node.name)).start()
+        with_token(node, first, token(guarded, tmp_path, node.name))
     guarded.start()
     guarded.create_volume(size="64MiB")
     run("qemu-io", "-f", "raw", "-c", "write -P 5 0 1M", second.uri())
@@ -110,7 +110,7 @@ def test_only_nodes_of_the_cluster_reach_its_configuration(guarded, tmp_path):
 def test_after_the_serving_node_has_another_key_the_others_are_told_it(guarded, tmp_path):
     first, second, _ = guarded.nodes
     del guarded.nodes[2]
-    with_token(second, first, token(guarded, tmp_path)).start()
+    with_token(second, first, token(guarded, tmp_path))
     guarded.start()
     guarded.create_volume(size="64MiB")
     second.stop()
