@@ -1,5 +1,4 @@
-"""The configuration server that a node has, with TLS: machines join by tokens, and nobody but the cluster's nodes is let
-in."""
+"""The configuration server that a node has, with TLS: machines join by tokens, and only the cluster's nodes get in."""
 
 import json
 import socket
