@@ -14,7 +14,7 @@ use azekura_cipher::Keyring;
 use azekura_model::{CSI_PROVIDER, KeyGeneration, Model, Wrapping};
 use azekura_secrets::{DataKey, KeyPlace, SecretsError, VolumeSecret};
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::{DataKeys, INTERRUPTED, number};
 
@@ -22,6 +22,8 @@ use super::{DataKeys, INTERRUPTED, number};
 const WAITING_MAX: usize = 16;
 /// How long the data plane may take to know of a key.
 const PASSED_WAIT: Duration = Duration::from_secs(5);
+/// After this time it is told once more.
+const PASSED_PAUSE: Duration = Duration::from_millis(500);
 
 /// Whoever makes keys of secrets, one at a time: each takes a processor and 64 MiB.
 #[derive(Clone)]
@@ -111,21 +113,23 @@ impl DataKeys {
     pub async fn unlock(&self, model: &Model, key: KeyId, secret: &SecretText) -> Result<(), NotOpened> {
         let opened = self.open_by_secret(model, key, secret).await?.cipher().map(Arc::new);
         let opened = opened.ok_or_else(|| refused("both halves of the volume's key are the same"))?;
-        {
-            let mut state = self.state();
-            state.brought.insert(key, Brought::default());
-            state.found.insert(key, Ok(opened));
-        }
-        self.arrived.notify_one();
         let mut passed = self.passed.subscribe();
-        let is_there = passed.wait_for(|ring| matches!(ring.get(&key), Some(Ok(_))));
-        match timeout(PASSED_WAIT, is_there).await {
-            Ok(Ok(_)) => Ok(()),
-            _ => Err(NotOpened::Busy(format!(
-                "the data plane has not taken the key within {} s: try again",
-                PASSED_WAIT.as_secs()
-            ))),
+        let until = Instant::now() + PASSED_WAIT;
+        while Instant::now() < until {
+            {
+                let mut state = self.state();
+                state.brought.insert(key, Brought::default());
+                state.found.insert(key, Ok(Arc::clone(&opened)));
+            }
+            self.arrived.notify_one();
+            let is_there = passed.wait_for(|ring| matches!(ring.get(&key), Some(Ok(_))));
+            if matches!(timeout(PASSED_PAUSE, is_there).await, Ok(Ok(_))) {
+                return Ok(());
+            }
+            // Whoever follows the configuration was behind, and did not know of such a key.
         }
+        let why = format!("the data plane has not taken the key within {} s: try again", PASSED_WAIT.as_secs());
+        Err(NotOpened::Busy(why))
     }
 
     /// What wraps a key now, and what would wrap it with another secret. `None`: that one wraps it already.

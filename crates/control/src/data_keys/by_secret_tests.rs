@@ -181,6 +181,29 @@ async fn who_tries_many_secrets_waits_and_is_sent_away() {
 }
 
 #[tokio::test]
+async fn a_node_that_is_behind_gets_the_key_all_the_same() {
+    let fixture = Fixture::new().await;
+    let model = fixture.memory.model().clone();
+    let mut before = Memory::new();
+    let cluster = json!({ "id": format!("{:032x}", 7), "name": "c", "created": "" });
+    before.run(&Txn::new().put(&Key::Cluster.to_string(), &cluster)).unwrap();
+    let secret = secret("1");
+    let unlock = fixture.keys.unlock(&model, fixture.id, &secret);
+    tokio::pin!(unlock);
+    let mut is_behind = true;
+    loop {
+        tokio::select! {
+            outcome = &mut unlock => break outcome.unwrap(),
+            () = fixture.keys.arrived() => match std::mem::take(&mut is_behind) {
+                true => assert!(fixture.keys.follow(before.model()).await.is_none()),
+                false => fixture.follow().await,
+            }
+        }
+    }
+    assert!(fixture.is_open());
+}
+
+#[tokio::test]
 async fn rewrapping_leaves_them_alone() {
     let fixture = Fixture::new().await;
     assert_eq!(fixture.keys.older(fixture.memory.model(), 1).count(), 0);
