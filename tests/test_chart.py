@@ -19,6 +19,12 @@ there = HELM.exists() and VALIDATE.exists()
 pytestmark = pytest.mark.skipif(not there, reason="there is no helm, or no kubernetes-validate: ./dev test has them")
 
 LAB = {"etcd": {"machines": ["m1"]}}
+KIND = "csi.storage.k8s.io"
+SECRET = {
+    f"{KIND}/{kind}-secret-{what}": value
+    for kind in ("provisioner", "node-stage", "node-publish")
+    for what, value in (("name", "volumes"), ("namespace", "other"))
+}
 # Every switch thrown, in some set.
 SETS = {
     "lab": LAB,
@@ -44,6 +50,13 @@ SETS = {
         "monitoring": {"enabled": True, "labels": {"release": "prometheus"}},
     },
     "disks": {**LAB, "node": {"storage": {"disks": ["/dev/disk/by-id/nvme-A*", "/dev/disk/by-id/wwn-0x5"]}}},
+    "secret": {
+        **LAB,
+        "storageClasses": [
+            {"name": "secret", "parameters": {**SECRET, "encrypt": "secret"}},
+            {"name": "each", "parameters": {"encrypt": "secret", f"{KIND}/provisioner-secret-name": "${pvc.name}"}},
+        ],
+    },
     "little": {
         **LAB,
         "snapshots": {"enabled": False},
@@ -273,3 +286,19 @@ def test_what_must_be_wanted_is_not_there_by_itself():
 def test_a_release_of_another_name_has_names_of_its_own():
     names = [each["metadata"]["name"] for each in render(LAB, "storage") if each["kind"] == "DaemonSet"]
     assert sorted(names) == ["storage-azekura-csi-node", "storage-azekura-node"]
+
+
+def test_a_class_with_a_secret_has_that_and_no_other():
+    objects = render(SETS["secret"])
+    assert one(objects, "CSIDriver", "csi.azekura.io")["spec"]["requiresRepublish"] is True
+    role, binding = (one(objects, kind, "azekura-csi-controller-secret") for kind in ("Role", "RoleBinding"))
+    assert role["metadata"]["namespace"] == binding["metadata"]["namespace"] == "other"
+    rule = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["volumes"], "verbs": ["get"]}
+    assert role["rules"] == [rule]
+    assert binding["subjects"][0]["namespace"] == "ns"
+    # Of a name that each claim fills in, whoever makes the Secrets says who reads them.
+    others = [each for each in objects if "secrets" in json.dumps(each.get("rules", []))]
+    assert others == [role]
+    assert one(render(LAB), "CSIDriver", "csi.azekura.io")["spec"]["requiresRepublish"] is False
+    forced = {**LAB, "csi": {"republish": True}}
+    assert one(render(forced), "CSIDriver", "csi.azekura.io")["spec"]["requiresRepublish"] is True

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tools.harness.cluster import run_cli
-from tools.harness.csi import TOOLS, CsiError, Driver, as_device, mounted
+from tools.harness.csi import TOOLS, CsiError, Driver, Pod, as_device, mounted
 from tools.harness.process import wait_until
 
 GIB = 2**30
@@ -39,83 +39,6 @@ def node(started):
 def seen(request, started):
     """The nodes' logs go under a test that fails."""
     request.node.clusters = [started]
-
-
-class Pod:
-    """A volume on its way to a pod; `end` takes back whatever was done."""
-
-    def __init__(self, controller, node, folder, name, use, **create):
-        self.controller, self.node, self.use = controller, node, use
-        self.folder = folder / name
-        self.folder.mkdir()
-        self.staging = self.folder / "staging"
-        self.staging.mkdir()
-        self.target = self.folder / "target"
-        size = create.pop("size", 256 * MIB)
-        made = controller.call(
-            "Controller/CreateVolume",
-            name=name,
-            capacity_range={"required_bytes": size},
-            volume_capabilities=[use],
-            **create,
-        )
-        self.volume = made["volume"]["volume_id"]
-        self.made = made["volume"]
-
-    def publish_to_node(self):
-        request = {"volume_id": self.volume, "node_id": self.node.node.name, "volume_capability": self.use}
-        return self.controller.call("Controller/ControllerPublishVolume", **request)
-
-    def stage(self):
-        request = {"staging_target_path": str(self.staging), "volume_capability": self.use}
-        return self.node.call("Node/NodeStageVolume", volume_id=self.volume, **request)
-
-    def publish(self, target=None, readonly=False):
-        request = {"staging_target_path": str(self.staging), "target_path": str(target or self.target)}
-        request |= {"volume_capability": self.use, "readonly": readonly}
-        return self.node.call("Node/NodePublishVolume", volume_id=self.volume, **request)
-
-    def unpublish(self, target=None):
-        request = {"volume_id": self.volume, "target_path": str(target or self.target)}
-        return self.node.call("Node/NodeUnpublishVolume", **request)
-
-    def unstage(self):
-        request = {"volume_id": self.volume, "staging_target_path": str(self.staging)}
-        return self.node.call("Node/NodeUnstageVolume", **request)
-
-    def unpublish_from_node(self):
-        request = {"volume_id": self.volume, "node_id": self.node.node.name}
-        return self.controller.call("Controller/ControllerUnpublishVolume", **request)
-
-    def delete(self):
-        return self.controller.call("Controller/DeleteVolume", volume_id=self.volume)
-
-    def up(self):
-        self.publish_to_node()
-        self.stage()
-        self.publish()
-        return self
-
-    def down(self):
-        self.unpublish()
-        self.unstage()
-        self.unpublish_from_node()
-
-    def end(self):
-        self.down()
-        self.delete()
-
-    def grow(self, size):
-        range_ = {"required_bytes": size}
-        told = self.controller.call("Controller/ControllerExpandVolume", volume_id=self.volume, capacity_range=range_)
-        assert told["node_expansion_required"]
-        request = {"volume_path": str(self.target), "staging_target_path": str(self.staging)}
-        return self.node.call("Node/NodeExpandVolume", volume_id=self.volume, capacity_range=range_, **request)
-
-    def total(self):
-        request = {"volume_id": self.volume, "volume_path": str(self.target)}
-        usage = self.node.call("Node/NodeGetVolumeStats", **request)["usage"]
-        return next(int(entry["total"]) for entry in usage if entry["unit"] == "BYTES")
 
 
 @pytest.fixture
@@ -321,6 +244,57 @@ def test_a_pod_goes_on_when_its_node_restarts(pod, started):
     one.down()
     one.up()
     assert ((one.target / "a").read_text(), (one.target / "b").read_text()) == ("x", "y")
+
+
+@pytest.mark.root
+def test_a_secret_of_the_storage_class_opens_a_volume(pod, controller, node, started):
+    secret, other = {"encryptionPassphrase": "seekrit horse battery"}, {"encryptionPassphrase": "another horse battery"}
+    by_secret = {"parameters": {"encrypt": "secret"}}
+    for wrong in ({**by_secret}, {"secrets": secret}, {**by_secret, "secrets": {"encryptionPassphrase": "short"}}):
+        request = {"name": "secret", "volume_capabilities": [mounted()], **wrong}
+        assert code_of(controller.call, "Controller/CreateVolume", **request) == "InvalidArgument"
+    one = pod("secret", **by_secret, secrets=secret)
+    one.publish_to_node()
+    for wrong in ({}, other):
+        one.secrets = wrong
+        assert code_of(one.stage) == "InvalidArgument"
+    one.secrets = secret
+    one.stage()
+    one.publish()
+    (one.target / "a").write_text("x")
+    assert writes_arrive(one.target)
+
+    # What is made from it has its key.
+    request = {"name": "secret-clone", "volume_capabilities": [mounted()], **by_secret}
+    request["volume_content_source"] = {"volume": {"volume_id": one.volume}}
+    with pytest.raises(CsiError, match="has its key, and so its secret") as caught:
+        controller.call("Controller/CreateVolume", secrets=other, **request)
+    assert caught.value.code == "InvalidArgument"
+    controller.call("Controller/CreateVolume", secrets=secret, **request)
+    controller.call("Controller/DeleteVolume", volume_id="secret-clone")
+
+    def waits():
+        shown = run_cli("volume", "show", "secret", "--json", api=started.first.api, program=started.program)
+        return json.loads(shown.stdout).get("key_missing") if shown.returncode == 0 else None
+
+    # The node forgets it with its process. Kubelet publishes again, which fails in no case.
+    assert waits() is None
+    started.first.kill()
+    started.first.start()
+    assert "waits for its secret" in wait_until(waits, 60, "the volume to wait")
+    assert any("waits for its secret" in problem for problem in started.json_of_unhealthy("status")["problems"])
+    one.secrets = other
+    assert one.publish() == {}
+    assert "waits for its secret" in waits()
+    one.secrets = secret
+    assert one.publish() == {} and waits() is None
+    started.wait_healthy()
+    one.down()
+    one.up()
+    assert (one.target / "a").read_text() == "x"
+    seen = [part.log() for part in started.nodes] + [part.process.log_tail(100000) for part in (controller, node)]
+    seen.append(started.cli("audit", "--json"))
+    assert not [text for text in seen if "horse battery" in text]
 
 
 @pytest.mark.root

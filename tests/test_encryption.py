@@ -204,6 +204,76 @@ def test_a_node_without_the_key_serves_the_others(make_cluster):
     cluster.wait_healthy()
 
 
+def test_a_volume_with_a_secret_of_its_own_waits_for_that(make_cluster):
+    cluster = make_cluster(nodes=2, device_size="512MiB")
+    other, node = cluster.nodes
+    secret, wrong, new = (cluster.folder / name for name in ("one.secret", "two.secret", "new.secret"))
+    for path, whose in ((secret, "seekrit"), (wrong, "another"), (new, "newest")):
+        path.write_text(f"{whose} horse battery\n")
+    make(cluster, "open")
+    # No node has a key file.
+    make(cluster, "safe", "--secret-file", secret)
+    assert "waits for its secret" in refused(node, "safe")
+    # Nobody uses it: that it waits is no problem.
+    assert cluster.json("status")["problems"] == []
+    cluster.cli("volume", "attach", "safe", "--node", node.name)
+    waits = "waits for its secret"
+    wait_until(lambda: waits in str(cluster.json_of_unhealthy("status")["problems"]), 60, "the problem")
+    assert waits in cluster.cli("volume", "show", "safe", node=node)
+
+    def unlock(path):
+        # Whichever node is asked.
+        cluster.cli("volume", "unlock", "safe", "--secret-file", path, node=other)
+
+    with pytest.raises(CliError, match="does not open"):
+        unlock(wrong)
+    pieces = {8 * BLOCK: text("top-secret", 4 * BLOCK)}
+    unlock(secret)
+    write(node, "safe", pieces)
+    write(node, "open", pieces)
+
+    # A restart: the others don't notice, and the secret may be told to another node.
+    node.stop()
+    node.start()
+    wait_until(lambda: reads_now(node, "open", pieces), 60, "the node's volumes")
+    assert waits in refused(node, "safe")
+    unlock(secret)
+    assert reads(node, "safe", pieces)
+
+    # Another secret, while it is used; a snapshot's and a clone's is the same.
+    cluster.cli("volume", "clone", "safe", "copy")
+    with pytest.raises(CliError, match="does not open"):
+        cluster.cli("volume", "change-secret", "safe", "--secret-file", wrong, "--new-secret-file", new)
+    for _ in range(2):
+        cluster.cli("volume", "change-secret", "safe", "--secret-file", secret, "--new-secret-file", new)
+    assert reads(node, "safe", pieces)
+    with pytest.raises(CliError, match="does not open"):
+        unlock(secret)
+    cluster.cli("volume", "unlock", "copy", "--secret-file", new, node=other)
+    assert reads(other, "copy", pieces)
+    with pytest.raises(CliError, match="not encrypted"):
+        cluster.cli("volume", "unlock", "open", "--secret-file", new)
+
+    # Given back, the node has no key of it any more.
+    cluster.cli("volume", "detach", "safe", "--node", node.name)
+    wait_until(lambda: waits in refusal_of(node, "safe"), 60, "the key's end")
+    seen = cluster.cli("audit", "--json") + cluster.cli("kek", "show")
+    assert "1 more keys are wrapped with their volumes' own secrets" in seen
+    assert "horse" not in seen
+    cluster.stop()
+    held = {path.rsplit("/", 1)[-1] for path in files_with(cluster, "horse battery")}
+    assert held == {"one.secret", "two.secret", "new.secret"}, held
+
+
+def refusal_of(node, volume):
+    """What a client is told, if it can't open a volume."""
+    try:
+        Client(node.uri(volume)).close()
+    except ConnectionError as error:
+        return str(error)
+    return ""
+
+
 def reads_now(node, volume, pieces):
     """Whether a volume can be opened, and holds that."""
     try:

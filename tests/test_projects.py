@@ -29,6 +29,8 @@ BODIES = {
     "/v1/volumes": lambda name: {"name": name, "size_bytes": 1 << 20},
     "/v1/volumes/{name}/resize": lambda name: {"size_bytes": 1 << 30},
     "/v1/volumes/{name}/attach": lambda name: {"node": "n1", "force": True},
+    "/v1/volumes/{name}/unlock": lambda name: {"secret": "correct horse"},
+    "/v1/volumes/{name}/secret": lambda name: {"secret": "correct horse", "new_secret": "battery staple"},
     "/v1/volumes/{name}/revert": lambda name: {"to": "s", "force": True},
     "/v1/volumes/{name}/clone": lambda name: {"name": "ours/clone", "from": "s"},
     "/v1/volumes/{name}/protect": lambda name: {"every_seconds": 3600, "keep_seconds": 7200},

@@ -78,3 +78,81 @@ class Driver:
         if self.process is not None and self.process.alive:
             code = self.process.stop()
             assert code == 0, f"the driver ended with code {code}\n{self.process.log_tail()}"
+
+
+class Pod:
+    """A volume on its way to a pod; `end` takes back whatever was done."""
+
+    def __init__(self, controller, node, folder, name, use, **create):
+        self.controller, self.node, self.use = controller, node, use
+        self.folder = folder / name
+        self.folder.mkdir()
+        self.staging = self.folder / "staging"
+        self.staging.mkdir()
+        self.target = self.folder / "target"
+        size = create.pop("size", 256 * 2**20)
+        made = controller.call(
+            "Controller/CreateVolume",
+            name=name,
+            capacity_range={"required_bytes": size},
+            volume_capabilities=[use],
+            **create,
+        )
+        self.volume = made["volume"]["volume_id"]
+        self.made = made["volume"]
+        self.secrets = create.get("secrets", {})
+
+    def publish_to_node(self):
+        request = {"volume_id": self.volume, "node_id": self.node.node.name, "volume_capability": self.use}
+        return self.controller.call("Controller/ControllerPublishVolume", **request)
+
+    def stage(self):
+        request = {"staging_target_path": str(self.staging), "volume_capability": self.use}
+        return self.node.call("Node/NodeStageVolume", volume_id=self.volume, secrets=self.secrets, **request)
+
+    def publish(self, target=None, readonly=False):
+        request = {"staging_target_path": str(self.staging), "target_path": str(target or self.target)}
+        request |= {"volume_capability": self.use, "readonly": readonly, "secrets": self.secrets}
+        return self.node.call("Node/NodePublishVolume", volume_id=self.volume, **request)
+
+    def unpublish(self, target=None):
+        request = {"volume_id": self.volume, "target_path": str(target or self.target)}
+        return self.node.call("Node/NodeUnpublishVolume", **request)
+
+    def unstage(self):
+        request = {"volume_id": self.volume, "staging_target_path": str(self.staging)}
+        return self.node.call("Node/NodeUnstageVolume", **request)
+
+    def unpublish_from_node(self):
+        request = {"volume_id": self.volume, "node_id": self.node.node.name}
+        return self.controller.call("Controller/ControllerUnpublishVolume", **request)
+
+    def delete(self):
+        return self.controller.call("Controller/DeleteVolume", volume_id=self.volume)
+
+    def up(self):
+        self.publish_to_node()
+        self.stage()
+        self.publish()
+        return self
+
+    def down(self):
+        self.unpublish()
+        self.unstage()
+        self.unpublish_from_node()
+
+    def end(self):
+        self.down()
+        self.delete()
+
+    def grow(self, size):
+        range_ = {"required_bytes": size}
+        told = self.controller.call("Controller/ControllerExpandVolume", volume_id=self.volume, capacity_range=range_)
+        assert told["node_expansion_required"]
+        request = {"volume_path": str(self.target), "staging_target_path": str(self.staging)}
+        return self.node.call("Node/NodeExpandVolume", volume_id=self.volume, capacity_range=range_, **request)
+
+    def total(self):
+        request = {"volume_id": self.volume, "volume_path": str(self.target)}
+        usage = self.node.call("Node/NodeGetVolumeStats", **request)["usage"]
+        return next(int(entry["total"]) for entry in usage if entry["unit"] == "BYTES")

@@ -95,3 +95,14 @@ readOnlyRootFilesystem: true
 capabilities: { drop: [ALL] }
 seccompProfile: { type: RuntimeDefault }
 {{- end }}
+
+{{/* Whether kubelet is to publish volumes again and again: where a class names a secret for that. */}}
+{{- define "azekura.republish" -}}
+{{- $named := false -}}
+{{- range .Values.storageClasses -}}
+{{- if hasKey (.parameters | default dict) "csi.storage.k8s.io/node-publish-secret-name" -}}
+{{- $named = true -}}
+{{- end -}}
+{{- end -}}
+{{- if eq (toString .Values.csi.republish) "auto" }}{{ $named }}{{ else }}{{ .Values.csi.republish }}{{ end -}}
+{{- end }}

@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 use crate::layers::{CompareQuery, GroupDifferences, MeasureLayer, Measured, NotTold};
 use crate::{
     AttachVolume, AuditQuery, AuditView, AuthorityKey, AuthorityQuery, AuthorityView, ChangeClass, ChangeProject,
-    ChangeSettings, ClassView, CloneVolume, ClusterStats, ClusterStatus, CreateClass, CreateGrant, CreateHost,
-    CreateKey, CreateProject, CreateSnapshots, CreateVolume, DeleteVolume, DetachVolume, DeviceView, DiffQuery,
-    DiffView, Events, GrantCreated, GrantView, GroupView, HealthView, HostCreated, IoLimits, JoinCluster, JoinedView,
-    KekView, KeyCreated, LayerUse, LetInNode, NodeKeks, NodeSnapshot, NodeView, PageQuery, ProjectView, ProtectVolume,
-    ReadyView, RemoveMember, RemovedView, ResizeVolume, ResizedView, RevertVolume, RevertedView, RewrapKeys,
-    RewrappedView, ScrubRequest, ScrubStarted, SettingsView, ShowSnapshot, ShutOutNode, ShutOutView, SnapshotView,
-    SpaceView, VolumeView, WatchQuery, WhoView,
+    ChangeSettings, ChangeVolumeSecret, ClassView, CloneVolume, ClusterStats, ClusterStatus, CreateClass, CreateGrant,
+    CreateHost, CreateKey, CreateProject, CreateSnapshots, CreateVolume, DeleteVolume, DetachVolume, DeviceView,
+    DiffQuery, DiffView, Events, GrantCreated, GrantView, GroupView, HealthView, HostCreated, IoLimits, JoinCluster,
+    JoinedView, KekView, KeyCreated, KeyUnlocked, LayerUse, LetInNode, NodeKeks, NodeSnapshot, NodeView, PageQuery,
+    ProjectView, ProtectVolume, ReadyView, RemoveMember, RemovedView, ResizeVolume, ResizedView, RevertVolume,
+    RevertedView, RewrapKeys, RewrappedView, ScrubRequest, ScrubStarted, SettingsView, ShowSnapshot, ShutOutNode,
+    ShutOutView, SnapshotView, SpaceView, UnlockKey, UnlockVolume, VolumeView, WatchQuery, WhoView,
 };
 
 /// A method of HTTP.
@@ -278,6 +278,11 @@ endpoints! {
     VolumeAttach: Post "/v1/volumes/{name}/attach" (1) needs UseVolumes; AttachVolume => 200 VolumeView;
     /// Takes a volume away from a node's clients. Answered when no write of theirs can be applied any more.
     VolumeDetach: Post "/v1/volumes/{name}/detach" (1) needs UseVolumes; DetachVolume => 200 VolumeView;
+    /// Opens a volume that is encrypted with a secret of its own, at the nodes that it is attached to: they know its
+    /// key until it is detached by name, or they restart. Over HTTPS, or on the node's machine, alone.
+    VolumeUnlock: Post "/v1/volumes/{name}/unlock" (1) needs UseVolumes; UnlockVolume => 200 VolumeView;
+    /// Wraps a volume's key with another secret; its snapshots and clones have that, too. No block is written.
+    VolumeChangeSecret: Post "/v1/volumes/{name}/secret" (1) needs UseVolumes; ChangeVolumeSecret => 200 VolumeView;
     /// Takes a volume back to a snapshot. What it was until now is kept as a snapshot for a day.
     VolumeRevert: Post "/v1/volumes/{name}/revert" (1) needs UseVolumes; RevertVolume => 200 RevertedView;
     /// Makes a volume that is what another one is, or was.
@@ -396,6 +401,8 @@ endpoints! {
 
     /// Which keys for wrapping data keys this node has: nothing of the keys themselves.
     NodeKeksShow: Get "/v1/node/keks" (0) needs Node => 200 NodeKeks;
+    /// Opens a data key with its volume's secret. For other nodes alone.
+    NodeUnlock: Post "/v1/node/unlock" (0) needs Secrets; UnlockKey => 200 KeyUnlocked;
     /// A certificate authority with its key. For other nodes alone.
     NodeAuthority: Get "/v1/node/authority" (0) needs Secrets ? AuthorityQuery => 200 AuthorityKey;
 

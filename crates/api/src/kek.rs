@@ -17,6 +17,9 @@ pub struct KekView {
     pub versions: Vec<KekVersionView>,
     /// The nodes.
     pub nodes: Vec<NodeKeksView>,
+    /// Data keys that are wrapped with a secret of their volume's own.
+    #[serde(default, skip_serializing_if = "crate::is_zero")]
+    pub by_secrets: u64,
     /// Why data keys can't be wrapped with the newest version now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
@@ -111,6 +114,9 @@ pub struct RewrappedView {
     /// Data keys that are still wrapped with an older version or by another provider, and have not failed: the same is
     /// to be asked again.
     pub left: u64,
+    /// Data keys that are wrapped with a secret of their volume's own: these stay as they are.
+    #[serde(default, skip_serializing_if = "crate::is_zero")]
+    pub by_secrets: u64,
     /// Data keys that can't be wrapped anew, and why.
     pub failed: Vec<String>,
 }

@@ -76,8 +76,8 @@ pub use statistics::{
 };
 pub use status::{ClusterStats, ClusterStatus, NodeStats, Stale};
 pub use volume::{
-    AttachVolume, AttachmentView, CreateVolume, DeleteVolume, DetachVolume, IoLimits, ResizeVolume, ResizedView,
-    VolumeAccess, VolumeView,
+    AttachVolume, AttachmentView, ChangeVolumeSecret, CreateVolume, DeleteVolume, DetachVolume, IoLimits, KeyUnlocked,
+    ResizeVolume, ResizedView, UnlockKey, UnlockVolume, VolumeAccess, VolumeView,
 };
 pub use watch::{Events, LAST_EVENT_HEADER, NO_POSITION, RESET_EVENT, ResetView, WatchQuery, Watched, write_event};
 

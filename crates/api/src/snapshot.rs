@@ -1,5 +1,6 @@
 //! Snapshots, what is done with them, and the protection that makes them.
 
+use azekura_base::SecretText;
 use serde::{Deserialize, Serialize};
 
 use crate::{EndpointView, Period, VolumeView};
@@ -140,6 +141,10 @@ pub struct CloneVolume {
     /// Whether clients of several nodes may use it at once; if it is not said, as for the source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared: Option<bool>,
+    /// The secret that the source's key is wrapped with, which the clone has, too: refused unless it is that one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub secret: Option<SecretText>,
 }
 
 /// From an age on, one snapshot in so long a time is enough.

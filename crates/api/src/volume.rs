@@ -1,6 +1,6 @@
 //! Volumes, and which nodes use them.
 
-use azekura_base::{NodeId, Size};
+use azekura_base::{NodeId, SecretText, Size};
 use serde::{Deserialize, Serialize};
 
 use crate::{AckRule, EndpointView, LastScrubs, Period, Protection, SnapshotView};
@@ -56,6 +56,9 @@ pub struct VolumeView {
     /// Encrypted, with a key that its snapshots and clones have, too.
     #[serde(default)]
     pub encrypted: bool,
+    /// Who wraps its key: `file`, `vault` or `kmip`; `csi`: a secret of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_provider: Option<String>,
     /// Why the node that answers does not have its key, and serves nothing of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_missing: Option<String>,
@@ -159,6 +162,11 @@ pub struct CreateVolume {
     /// Encrypt it, with a key of its own, at the nodes that its clients connect to.
     #[serde(default, skip_serializing_if = "crate::is_false")]
     pub encrypt: bool,
+    /// Encrypt it, and wrap its key with this secret: a passphrase of 12 to 1024 bytes, or `azekura-key:` and 64
+    /// hexadecimal digits. Over HTTPS, or on the node's machine, alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<String>"))]
+    pub secret: Option<SecretText>,
     /// The most that its clients may ask for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<IoLimits>,
@@ -227,4 +235,54 @@ pub struct DetachVolume {
     /// The node, by its name; without one, every node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+}
+
+/// Body of `POST /v1/volumes/{name}/unlock`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct UnlockVolume {
+    /// The secret that its key is wrapped with.
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub secret: SecretText,
+    /// The node, by its name; without one, those that it is attached to, or else the one that is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+}
+
+/// Body of `POST /v1/volumes/{name}/secret`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ChangeVolumeSecret {
+    /// The secret that its key is wrapped with.
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub secret: SecretText,
+    /// The one that is to wrap it from now on.
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub new_secret: SecretText,
+}
+
+/// Body of `POST /v1/node/unlock`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct UnlockKey {
+    /// The data key's number.
+    pub key: u64,
+    /// The secret that it is wrapped with.
+    #[cfg_attr(test, schemars(with = "String"))]
+    pub secret: SecretText,
+}
+
+/// Answer to `POST /v1/node/unlock`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct KeyUnlocked {
+    /// Why the secret opens nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+    /// Why not now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy: Option<String>,
 }

@@ -64,7 +64,14 @@ impl RewrapArgs {
     fn run(self) -> Result<ExitCode, CliError> {
         let client = self.api.client()?;
         let mut progress = Progress::new();
-        let mut all = RewrappedView { provider: String::new(), version: 0, rewrapped: 0, left: 0, failed: Vec::new() };
+        let mut all = RewrappedView {
+            provider: String::new(),
+            version: 0,
+            rewrapped: 0,
+            left: 0,
+            by_secrets: 0,
+            failed: Vec::new(),
+        };
         loop {
             let part = client.send::<KekRewrap>([], &RewrapKeys { force: self.force })?;
             all.rewrapped += part.rewrapped;
@@ -86,8 +93,12 @@ impl RewrapArgs {
             if all.left > 0 {
                 eprintln!("warning: {} keys are still wrapped with an older version: run it again", all.left);
             }
-            let RewrappedView { provider, version, rewrapped, .. } = &all;
-            print(&format!("{rewrapped} keys are wrapped anew, with version {version} of '{provider}'\n"))?;
+            let RewrappedView { provider, version, rewrapped, by_secrets, .. } = &all;
+            let mut text = format!("{rewrapped} keys are wrapped anew, with version {version} of '{provider}'\n");
+            if *by_secrets > 0 {
+                text += &format!("{by_secrets} keys stay wrapped with their volumes' own secrets\n");
+            }
+            print(&text)?;
         }
         Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
@@ -115,6 +126,9 @@ fn text(view: &KekView) -> String {
     let mut text = versions.render();
     for (name, problem) in view.nodes.iter().filter_map(|node| Some((&node.name, node.problem.as_ref()?))) {
         text += &format!("{name}: {problem}\n");
+    }
+    if view.by_secrets > 0 {
+        text += &format!("{} more keys are wrapped with their volumes' own secrets\n", view.by_secrets);
     }
     match (&view.why_not, view.newest) {
         (Some(why), _) => text += &format!("can't be wrapped anew now: {why}\n"),

@@ -44,6 +44,7 @@ mod status;
 mod table;
 mod token;
 mod top;
+mod unlock;
 mod volume;
 mod watch;
 

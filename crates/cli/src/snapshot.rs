@@ -387,6 +387,7 @@ pub fn clone_from(
         from: source.snapshot,
         size_bytes: size.map(Size::bytes),
         shared: shared.then_some(true),
+        secret: None,
     };
     Ok(api.client()?.send::<VolumeClone>([source.volume], &body)?)
 }

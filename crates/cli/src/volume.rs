@@ -1,6 +1,7 @@
 //! `azekura volume …`
 
 use std::io::{BufRead, IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use azekura_api::endpoint::{
@@ -17,6 +18,7 @@ use super::protect::{ProtectArgs, protect};
 use super::scrub::last_scrubs;
 use super::snapshot::{CloneArgs, RevertVolumeArgs, Target, clone_from, clone_volume, revert_volume};
 use super::table::{Align, Table};
+use super::unlock::{ChangeSecretArgs, UnlockArgs, change_secret, read_secret, unlock};
 use super::{ApiArgs, CliError};
 use azekura_base::Size;
 
@@ -56,6 +58,17 @@ enum Volume {
     #[command(after_help = "Example:\n  azekura volume detach vol1 --node n2\n\n\
         When this command has succeeded, no write of theirs can be applied any more. Unmount first.")]
     Detach(DetachArgs),
+    /// Open a volume that is encrypted with a secret of its own.
+    #[command(after_help = "Example:\n  azekura volume unlock safe --secret-file safe.secret\n\n\
+        The nodes that it is attached to know its key from then on, until it is detached by name or they restart. The CSI \
+        driver does the same by itself; by hand it is done after a node's restart, where nobody stages or publishes the \
+        volume again (docs/operations/keys.md).")]
+    Unlock(UnlockArgs),
+    /// Wrap the key of such a volume with another secret. Clones and snapshots have that secret then, too.
+    #[command(after_help = "Example:\n  \
+        azekura volume change-secret safe --secret-file safe.secret --new-secret-file new.secret\n\n\
+        No block is written, and nobody who has the volume notices.")]
+    ChangeSecret(ChangeSecretArgs),
     /// Delete a volume and all its data.
     #[command(visible_alias = "rm")]
     Delete(DeleteArgs),
@@ -120,6 +133,10 @@ struct CreateArgs {
     /// --vault or --kmip.
     #[arg(long, conflicts_with = "from")]
     encrypt: bool,
+    /// Encrypt it, and wrap its key with the secret in this file: a passphrase of 12 bytes or more, or 'azekura-key:'
+    /// and 64 hexadecimal digits. It is opened by 'azekura volume unlock', or by the CSI driver.
+    #[arg(long, value_name = "FILE", conflicts_with = "from")]
+    secret_file: Option<PathBuf>,
     /// When a write is acknowledged [default: all, or as the class says].
     #[arg(long, value_enum)]
     ack: Option<Ack>,
@@ -213,6 +230,8 @@ impl VolumeCommand {
             }
             Volume::Attach(arguments) => attach(arguments),
             Volume::Detach(arguments) => detach(arguments),
+            Volume::Unlock(arguments) => unlock(arguments),
+            Volume::ChangeSecret(arguments) => change_secret(arguments),
             Volume::Delete(arguments) => delete(&arguments),
             Volume::Resize(arguments) => resize(&arguments),
             Volume::Clone(arguments) => clone_volume(arguments),
@@ -228,7 +247,8 @@ fn size(volume: &VolumeView) -> Size {
 }
 
 fn create(arguments: CreateArgs) -> Result<ExitCode, CliError> {
-    let CreateArgs { name, size: wanted, from, class, copies, ack, shared, encrypt, limits, api } = arguments;
+    let CreateArgs { name, size: wanted, from, class, copies, ack, shared, encrypt, secret_file, limits, api } =
+        arguments;
     let limits = limits.limits()?;
     let volume = if let Some(source) = from {
         let clone = clone_from(source, &name, wanted, shared, &api)?;
@@ -240,8 +260,10 @@ fn create(arguments: CreateArgs) -> Result<ExitCode, CliError> {
         // The grammar wants a size where there is no source.
         let size_bytes = wanted.map_or(0, Size::bytes);
         let ack_rule = ack.map(Into::into);
-        let body = CreateVolume { name, size_bytes, class, copies, ack_rule, shared, encrypt, limits };
-        api.client()?.send::<VolumeCreate>([], &body)?
+        let secret = secret_file.map(|path| read_secret(&path)).transpose()?;
+        let client = if secret.is_some() { api.client()?.in_private()? } else { api.client()? };
+        let body = CreateVolume { name, size_bytes, class, copies, ack_rule, shared, encrypt, secret, limits };
+        client.send::<VolumeCreate>([], &body)?
     };
     if api.json {
         return print_json(&volume);
@@ -326,7 +348,10 @@ fn describe(volume: &VolumeView) -> String {
         text += &format!("  attached {} since {}, {kind}, {until}{path}\n", entry.node_name, entry.since);
     }
     if volume.encrypted {
-        text += "  encrypted with a key of its own\n";
+        text += match volume.key_provider.as_deref() {
+            Some("csi") => "  encrypted with a key of its own, which its secret opens\n",
+            _ => "  encrypted with a key of its own\n",
+        };
     }
     if let Some(why) = &volume.key_missing {
         text += &format!("  warning  the node that answers does not serve it, for want of its key: {why}\n");

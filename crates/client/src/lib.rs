@@ -85,7 +85,7 @@ pub enum ClientError {
         /// Who was to be asked.
         url: String,
     },
-    /// A token would be read by others on its way.
+    /// A token or a secret would be read by others on its way.
     InClear {
         /// Who was to be asked.
         url: String,
@@ -145,7 +145,7 @@ impl std::fmt::Display for ClientError {
                 write!(f, "nobody has said by which certificate authority the cluster at {url} is known")
             }
             ClientError::InClear { url } => {
-                write!(f, "a token is not sent to {url}: everybody on its way could read it")
+                write!(f, "tokens and secrets are not sent to {url}: everybody on its way could read it")
             }
             ClientError::Certificate(reason) => write!(f, "the authority's certificate can't be used: {reason}"),
             ClientError::Failed(body) => f.write_str(&body.message),
@@ -230,10 +230,24 @@ impl Client {
     /// # Errors
     /// When others could read it on its way: to another machine it goes over HTTPS alone.
     pub fn with_token(self, token: &Token) -> Result<Client, ClientError> {
-        if !(self.is_local() || self.is_secured() || self.is_here()) {
+        if !self.is_private() {
             return Err(ClientError::InClear { url: self.url });
         }
         Ok(Client { proof: Some(format!("Bearer {}", token.reveal())), ..self })
+    }
+
+    /// The same, for a request that has a secret in it.
+    ///
+    /// # Errors
+    /// When others could read it on its way.
+    pub fn in_private(self) -> Result<Client, ClientError> {
+        if self.is_private() { Ok(self) } else { Err(ClientError::InClear { url: self.url }) }
+    }
+
+    /// Whether nobody else reads what is asked.
+    #[must_use]
+    pub fn is_private(&self) -> bool {
+        self.is_local() || self.is_secured() || self.is_here()
     }
 
     /// Whether it is asked over HTTPS.

@@ -94,6 +94,7 @@ fn errors_are_told_as_the_node_says_them() {
         ack_rule: None,
         shared: false,
         encrypt: false,
+        secret: None,
         limits: None,
     };
     let answer = "HTTP/1.1 409 Conflict\r\ncontent-length: 51\r\n\r\n{\"code\":\"exists\",\"message\":\"it is\",\"hint\":\"choose\"}";

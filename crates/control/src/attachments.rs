@@ -86,7 +86,8 @@ pub(crate) fn node_name(model: &Model, node: NodeId) -> String {
     model.nodes.get(&node).map_or_else(|| node.to_string(), |record| record.name.clone())
 }
 
-fn node_of(model: &Model, name: &str) -> Result<NodeId, MetaError> {
+/// The node of this name, or number.
+pub(crate) fn node_of(model: &Model, name: &str) -> Result<NodeId, MetaError> {
     let found = model.nodes.values().find(|node| node.name == name || node.id.to_string() == name);
     found.map(|node| node.id).ok_or_else(|| MetaError::NotFound { kind: Kind::Node, name: name.to_owned() })
 }

@@ -5,16 +5,20 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use azekura_base::KeyId;
+use azekura_base::{KeyId, SecretText};
 use azekura_cipher::Keyring;
 use azekura_meta::time::now_rfc3339;
-use azekura_model::{DataKeyRecord, KeyGeneration, MetaError, Model, Unknown};
+use azekura_model::{CSI_PROVIDER, DataKeyRecord, KeyGeneration, MetaError, Model, Unknown};
 use azekura_secrets::{DataKey, KekMark, KeyPlace, KeyProvider, PROVIDER_WAIT};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
 mod asking;
+mod by_secret;
 mod rewrap;
+
+pub use by_secret::NotOpened;
+use by_secret::{Brought, Making};
 
 /// How long whoever has the key is waited for: a little longer than it waits for a network itself.
 const ANSWER_WAIT: Duration = PROVIDER_WAIT.saturating_add(Duration::from_secs(1));
@@ -32,6 +36,10 @@ const NO_PROVIDER: &str = "it was started without --key-file, --vault and --kmip
 /// What is said of a key until its provider answers for the first time.
 const ASKED: &str = "its key was asked for, and is not there yet";
 
+/// What is said of a key that is wrapped with its volume's own secret.
+const WAITS_FOR_SECRET: &str = "it waits for its secret: it opens when CSI stages or publishes it again, or with 'azekura \
+                                volume unlock'";
+
 /// Data keys as their records have them.
 type Wrapped = Vec<(KeyId, KeyGeneration)>;
 
@@ -41,6 +49,10 @@ pub struct DataKeys {
     providers: Arc<Providers>,
     state: Arc<Mutex<State>>,
     arrived: Arc<Notify>,
+    /// What the data plane has been told last.
+    passed: watch::Sender<Arc<Keyring>>,
+    /// Who makes keys of secrets.
+    making: Making,
 }
 
 /// Who has the keys (KEKs) that wrap data keys.
@@ -56,6 +68,7 @@ impl Providers {
     fn of(&self, generation: &KeyGeneration) -> Result<Arc<dyn KeyProvider>, String> {
         let found = self.all.iter().find(|provider| provider.name() == generation.provider);
         found.cloned().ok_or_else(|| match (self.all.is_empty(), &*generation.provider) {
+            (_, CSI_PROVIDER) => WAITS_FOR_SECRET.to_owned(),
             (true, _) => NO_PROVIDER.to_owned(),
             (_, "file") => "its key is wrapped by 'file', and the node was started without --key-file".to_owned(),
             (_, name @ ("vault" | "kmip")) => {
@@ -73,6 +86,15 @@ struct State {
     found: Keyring,
     /// By provider.
     asked: BTreeMap<&'static str, Asked>,
+    /// Keys that wait for a secret, or have had it.
+    brought: BTreeMap<KeyId, Brought>,
+}
+
+impl State {
+    /// Whether something is not served here that should be, since this key is missing for that reason.
+    fn needs(&self, key: KeyId, why: &str) -> bool {
+        why != WAITS_FOR_SECRET || self.brought.get(&key).is_some_and(Brought::is_used)
+    }
 }
 
 /// What is known of a provider.
@@ -106,7 +128,13 @@ impl DataKeys {
     /// that wrapped it.
     #[must_use]
     pub fn wrapped_by(wraps: Option<Arc<dyn KeyProvider>>, all: Vec<Arc<dyn KeyProvider>>) -> DataKeys {
-        DataKeys { providers: Arc::new(Providers { all, wraps }), state: Arc::default(), arrived: Arc::default() }
+        DataKeys {
+            providers: Arc::new(Providers { all, wraps }),
+            state: Arc::default(),
+            arrived: Arc::default(),
+            passed: watch::Sender::default(),
+            making: Making::default(),
+        }
     }
 
     /// Tells of providers that can't be used now, as soon as that is known. It is no error: the node has copies of
@@ -133,28 +161,37 @@ impl DataKeys {
         self.providers.wraps.as_ref().map(|provider| provider.name())
     }
 
-    /// A new one, wrapped.
+    /// A new one, wrapped: with this secret, or by the provider that wraps new ones.
     ///
     /// # Errors
-    /// When there is no provider, or it can't.
-    pub async fn draw(&self, model: &Model) -> Result<DataKeyRecord, MetaError> {
+    /// When there is no provider, or it can't; or when the secret is none.
+    pub async fn draw(&self, model: &Model, secret: Option<&SecretText>) -> Result<DataKeyRecord, MetaError> {
         let refused = |reason: String| MetaError::NotEncrypted { reason };
-        let provider = self.wraps().map_err(|why| refused(format!("this node can't encrypt: {why}")))?;
         let cluster = number(model).map_err(|why| refused(why.to_owned()))?;
         let number =
             getrandom::u64().map_err(|error| refused(format!("the system gives no random numbers: {error}")))?;
         let id = KeyId(number);
-        let wrapped = within(ANSWER_WAIT, move || {
-            let key = DataKey::draw().map_err(|error| error.to_string())?;
-            let check = key.check(id);
-            let wrapped = wrap(&*provider, KeyPlace { cluster, key: id }, &key, &check)?;
-            Ok((provider.name(), wrapped, check))
-        });
-        let (provider, wrapped, check) = wrapped.await.map_err(refused)?;
+        let place = KeyPlace { cluster, key: id };
+        let (provider, wrapped, check) = match secret {
+            Some(secret) => self.draw_by_secret(place, secret).await.map_err(|why| refused(why.to_string()))?,
+            None => self.draw_by_provider(place).await.map_err(refused)?,
+        };
         let unknown = Unknown::default();
         let (provider, created) = (provider.to_owned(), now_rfc3339());
         let generation = KeyGeneration { number: 0, provider, wrapped, check, created, unknown: unknown.clone() };
         Ok(DataKeyRecord { id, generations: vec![generation], unknown })
+    }
+
+    /// The provider, what it has wrapped, and the check value.
+    async fn draw_by_provider(&self, place: KeyPlace) -> Result<(&'static str, String, String), String> {
+        let provider = self.wraps().map_err(|why| format!("this node can't encrypt: {why}"))?;
+        let wrapped = within(ANSWER_WAIT, move || {
+            let key = DataKey::draw().map_err(|error| error.to_string())?;
+            let check = key.check(place.key);
+            let wrapped = wrap(&*provider, place, &key, &check)?;
+            Ok((provider.name(), wrapped, check))
+        });
+        wrapped.await
     }
 
     /// Of each provider, its keys.
@@ -180,17 +217,27 @@ impl DataKeys {
         Ok(all)
     }
 
-    /// True while keys are missing: they are to be asked for again after [`KEYS_RETRY`].
+    /// True while keys are missing that somebody can be asked for: again after [`KEYS_RETRY`].
     #[must_use]
     pub fn any_missing(&self) -> bool {
-        self.state().ring.values().any(Result::is_err)
+        self.state().ring.values().any(|key| key.as_ref().is_err_and(|why| why != WAITS_FOR_SECRET))
     }
 
-    /// The keys that are missing, and why.
+    /// Why a key is missing that is needed here.
     #[must_use]
-    pub fn missing(&self) -> BTreeMap<KeyId, String> {
-        let missing = |(id, key): (&KeyId, &Result<_, String>)| Some((*id, key.as_ref().err()?.clone()));
-        self.state().ring.iter().filter_map(missing).collect()
+    pub fn why_missing(&self, key: KeyId) -> Option<String> {
+        let state = self.state();
+        let why = state.ring.get(&key)?.as_ref().err()?;
+        state.needs(key, why).then(|| why.clone())
+    }
+
+    /// The keys that are missing although they are needed, and why: all but those that wait for a secret of volumes
+    /// that nobody uses here.
+    #[must_use]
+    pub fn needed(&self) -> BTreeMap<KeyId, String> {
+        let state = self.state();
+        let missing = state.ring.iter().filter_map(|(id, key)| Some((*id, key.as_ref().err()?)));
+        missing.filter(|(id, why)| state.needs(*id, why)).map(|(id, why)| (id, why.clone())).collect()
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -258,5 +305,7 @@ fn late(longest: Duration) -> String {
     format!("whoever has the key did not answer within {} s", longest.as_secs())
 }
 
+#[cfg(test)]
+mod by_secret_tests;
 #[cfg(test)]
 mod tests;

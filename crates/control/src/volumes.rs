@@ -1,6 +1,6 @@
 //! Making a volume: its class, if it is one of those that come by themselves, the class's groups, then the volume.
 
-use azekura_base::{DEFAULT_PROJECT, IoLimits, project_of};
+use azekura_base::{DEFAULT_PROJECT, IoLimits, SecretText, project_of};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::ClassSpec;
 use azekura_model::transitions::projects::check_volume;
@@ -37,6 +37,8 @@ pub struct VolumeRequest {
     pub ack_rule: Option<AckRule>,
     /// Encrypted, with a key of its own, also where its class does not say so.
     pub encrypt: bool,
+    /// Encrypted, with a key that this secret wraps.
+    pub secret: Option<SecretText>,
     /// What its clients may ask for in a second.
     pub limits: Option<IoLimits>,
 }
@@ -87,8 +89,9 @@ pub async fn create_volume(
     };
     // Before anything is made for it.
     check_project(&model, request, &name)?;
-    let encrypt = request.encrypt || model.classes.get(&name).is_some_and(|class| class.encrypt);
-    let key = if encrypt { Some(keys.draw(&model).await?) } else { None };
+    let secret = request.secret.as_ref();
+    let encrypt = request.encrypt || secret.is_some() || model.classes.get(&name).is_some_and(|class| class.encrypt);
+    let key = if encrypt { Some(keys.draw(&model, secret).await?) } else { None };
     let class = ensure_class(meta, &model, &name, made_by_itself, request.size_bytes).await?;
     if let Some(copies) = request.copies.filter(|copies| *copies != class.copies) {
         let reason = format!("it keeps {} copies of every block, not {copies}", class.copies);

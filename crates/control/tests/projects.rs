@@ -113,6 +113,12 @@ fn bodies(route: &Route, name: &str) -> Vec<Value> {
         }
         (_, "/v1/volumes/{name}/attach") => vec![json!({ "node": "n1", "force": true })],
         (_, "/v1/volumes/{name}/detach") => vec![json!({}), json!({ "node": "n1" })],
+        (_, "/v1/volumes/{name}/unlock") => {
+            vec![json!({ "secret": "correct horse" }), json!({ "secret": "correct horse", "node": "n1" })]
+        }
+        (_, "/v1/volumes/{name}/secret") => {
+            vec![json!({ "secret": "correct horse", "new_secret": "battery staple" })]
+        }
         (_, "/v1/volumes/{name}/revert") => vec![json!({ "to": "s", "force": true })],
         // From what is another's, and, where the path is one's own, to it.
         (_, "/v1/volumes/{name}/clone") => vec![

@@ -156,6 +156,19 @@ impl Cluster {
         Ok(self.noted(client.send::<E>(names, body)))
     }
 
+    /// The same of a body with a secret in it, which nobody may read on its way.
+    pub(crate) fn send_in_private<E: Endpoint<Query = NoQuery>>(
+        &self,
+        names: E::Names,
+        body: &E::Body,
+    ) -> Outcome<Result<E::Answer, ClientError>> {
+        let client = self.client()?;
+        if !client.is_private() {
+            return Ok(Err(ClientError::InClear { url: client.url().to_owned() }));
+        }
+        Ok(self.noted(client.send::<E>(names, body)))
+    }
+
     /// A volume, if it is there.
     pub(crate) fn volume(&self, name: &str) -> Outcome<Option<VolumeView>> {
         found(&format!("volume '{name}'"), self.ask::<VolumeShow>([name.to_owned()], &NoQuery {})?)

@@ -22,6 +22,7 @@ mod node;
 mod pages;
 mod parameters;
 mod proto;
+mod secrets;
 mod serve;
 mod sizes;
 

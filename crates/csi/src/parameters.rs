@@ -3,13 +3,25 @@
 use std::collections::HashMap;
 
 use azekura_api::{AckRule, IoLimits, VolumeView};
-use azekura_base::DEFAULT_PROJECT;
+use azekura_base::{DEFAULT_PROJECT, SecretText};
 use tonic::Status;
 
-use crate::{Outcome, attributes};
+use crate::{Outcome, attributes, secrets};
 
 /// What sidecars of Kubernetes add for drivers that want to know.
 const FROM_SIDECARS: &str = "csi.storage.k8s.io/";
+
+/// Whether volumes are encrypted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Encrypt {
+    /// Unless their class says so.
+    #[default]
+    No,
+    /// With a key that the cluster's provider wraps.
+    Yes,
+    /// With a key that the StorageClass's Secret wraps.
+    Secret,
+}
 
 /// The parameters of a StorageClass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,7 +35,7 @@ pub(crate) struct Parameters {
     /// `ackRule`: when a write is acknowledged.
     pub(crate) ack_rule: Option<AckRule>,
     /// `encrypt`: with a key of its own.
-    pub(crate) encrypt: bool,
+    pub(crate) encrypt: Encrypt,
     /// `iops`, `bandwidth`, `burst`: what a volume may do at first. A VolumeAttributesClass takes their place.
     pub(crate) limits: IoLimits,
 }
@@ -54,9 +66,10 @@ impl Parameters {
                 }
                 "encrypt" => {
                     parameters.encrypt = match value.as_str() {
-                        "true" => true,
-                        "false" => false,
-                        _ => return Err(bad(name, value, "it is true or false")),
+                        "true" => Encrypt::Yes,
+                        "false" => Encrypt::No,
+                        "secret" => Encrypt::Secret,
+                        _ => return Err(bad(name, value, "it is true, false or secret")),
                     };
                 }
                 name if name.starts_with(FROM_SIDECARS) => {}
@@ -74,6 +87,20 @@ impl Parameters {
         Ok(parameters)
     }
 
+    /// The secret that they ask for, and no other: what is not used must not seem to be.
+    pub(crate) fn secret(&self, volume: &str, given: Option<SecretText>) -> Outcome<Option<SecretText>> {
+        match (self.encrypt, given) {
+            (Encrypt::Secret, None) => Err(secrets::missing(volume, "provisioner")),
+            (Encrypt::Secret, given) => Ok(given),
+            (_, None) => Ok(None),
+            (_, Some(_)) => Err(Status::invalid_argument(format!(
+                "the Secret has a field {}, and the StorageClass does not say what for: its parameter encrypt has to be \
+                 'secret'",
+                secrets::FIELD
+            ))),
+        }
+    }
+
     /// Where a volume is not what they say.
     pub(crate) fn odds(&self, volume: &VolumeView) -> Option<String> {
         let VolumeView { class, copies, ack_rule, encrypted, .. } = volume;
@@ -86,7 +113,14 @@ impl Parameters {
         if let Some(wanted) = self.ack_rule.filter(|wanted| wanted != ack_rule) {
             return Some(format!("its writes are acknowledged by the rule {ack_rule}, not {wanted}"));
         }
-        (self.encrypt && !encrypted).then(|| "it is not encrypted".to_owned())
+        match (self.encrypt, encrypted, secrets::opens(volume)) {
+            (Encrypt::Yes | Encrypt::Secret, false, _) => Some("it is not encrypted".to_owned()),
+            (Encrypt::Secret, true, false) => Some("its key is not wrapped with a secret of its own".to_owned()),
+            (Encrypt::No | Encrypt::Yes, _, true) => {
+                Some("its key is wrapped with a secret of its own (encrypt: secret)".to_owned())
+            }
+            _ => None,
+        }
     }
 }
 
@@ -117,11 +151,26 @@ mod tests {
             class: Some("c".into()),
             copies: Some(3),
             ack_rule: Some(AckRule::EachSite),
-            encrypt: true,
+            encrypt: Encrypt::Yes,
             limits: IoLimits { iops: Some(500), ..IoLimits::default() },
         };
         assert_eq!(read(&given).unwrap(), expected);
         assert_eq!(read(&[("csi.storage.k8s.io/pvc/name", "x")]).unwrap(), Parameters::default());
+    }
+
+    #[test]
+    fn a_secret_comes_where_it_is_asked_for_and_nowhere_else() {
+        let secret = || Some(SecretText::new("correct horse".to_owned()));
+        let by_secret = read(&[("encrypt", "secret")]).unwrap();
+        assert_eq!(by_secret.secret("v", secret()).unwrap(), secret());
+        let missing = by_secret.secret("v", None).unwrap_err();
+        assert!(missing.message().contains("provisioner-secret-name"), "{}", missing.message());
+        for given in [&[][..], &[("encrypt", "true")]] {
+            let other = read(given).unwrap();
+            assert_eq!(other.secret("v", None).unwrap(), None);
+            let refused = other.secret("v", secret()).unwrap_err();
+            assert!(refused.message().contains("encrypt has to be 'secret'"), "{}", refused.message());
+        }
     }
 
     #[test]

@@ -9,6 +9,10 @@ use crate::{Model, Unknown};
 pub const ENCRYPTION: &str = "encryption";
 /// What a node's record says that it understands when it knows other providers than [`FILE_PROVIDER`].
 pub const KEY_PROVIDERS: &str = "key-providers";
+/// What a node's record says that it understands when it knows [`CSI_PROVIDER`].
+pub const CSI_KEYS: &str = "csi-keys";
+/// The provider of keys that are wrapped with a secret of the volume's own: whoever uses the volume brings it.
+pub const CSI_PROVIDER: &str = "csi";
 /// The provider that all nodes know which can serve encrypted volumes.
 pub const FILE_PROVIDER: &str = "file";
 
@@ -30,7 +34,7 @@ pub struct DataKeyRecord {
 pub struct KeyGeneration {
     /// Its number, from 0 on.
     pub number: u8,
-    /// Who has the key that it is wrapped with: `file`, `vault` or `kmip`.
+    /// Who has the key that it is wrapped with: `file`, `vault`, `kmip` or `csi`.
     pub provider: String,
     /// The data key, wrapped, in the provider's own form.
     pub wrapped: String,
@@ -98,6 +102,16 @@ impl Model {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_record_of_a_volumes_own_secret_is_as_the_document_has_it() {
+        let golden = include_str!("../tests/golden/data_key_csi.json");
+        let record: DataKeyRecord = serde_json::from_str(golden).unwrap();
+        assert_eq!(record.current().map(|key| key.provider.as_str()), Some(CSI_PROVIDER));
+        assert_eq!(format!("{}\n", serde_json::to_string_pretty(&record).unwrap()), golden);
+        let wrapped = &record.current().unwrap().wrapped;
+        assert!(include_str!("../../../docs/formats/data-keys.md").contains(wrapped.as_str()));
+    }
 
     #[test]
     fn a_record_is_as_the_document_has_it() {

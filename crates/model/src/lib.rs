@@ -40,7 +40,9 @@ pub use attachments::{
 pub use audit::{AUDIT_PREFIX, AUDIT_RECORDS_MAX, AuditProof, AuditRecord, audit_key, audit_time};
 pub use authorities::AuthorityRecord;
 pub use azekura_base::{AckRule, Bounds, DEFAULT_PROJECT, GrantId, Needs, Role, SecretHash, project_of};
-pub use data_keys::{DataKeyRecord, ENCRYPTION, FILE_PROVIDER, KEY_PROVIDERS, KeyGeneration, Wrapping};
+pub use data_keys::{
+    CSI_KEYS, CSI_PROVIDER, DataKeyRecord, ENCRYPTION, FILE_PROVIDER, KEY_PROVIDERS, KeyGeneration, Wrapping,
+};
 pub use endpoints::Endpoint;
 pub use error::{EtcdError, Kind, MetaError};
 pub use grants::{ChapRecord, GrantKind, GrantRecord, HOSTS, HostRecord, KEY_VOLUMES};

@@ -76,7 +76,7 @@ pub(crate) fn parts(wrapped: &str) -> Result<(u32, Vec<u8>), SecretsError> {
     Ok((version, sealed.to_vec()))
 }
 
-fn gcm(kek: &[u8]) -> Result<RandomizedNonceKey, SecretsError> {
+pub(crate) fn gcm(kek: &[u8]) -> Result<RandomizedNonceKey, SecretsError> {
     RandomizedNonceKey::new(&AES_256_GCM, kek).map_err(|_| SecretsError::NoRandomness)
 }
 

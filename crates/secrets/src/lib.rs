@@ -7,7 +7,10 @@
 //! - [`FileProvider`]: the KEK is in a file on each node.
 //! - [`VaultProvider`]: the KEK is in Vault or OpenBao, and never leaves it.
 //! - [`KmipProvider`]: the KEK is fetched from a KMIP server whenever it is needed.
+//!
+//! With none of them: [`VolumeSecret`], which whoever uses the volume brings.
 
+mod csi;
 mod data_key;
 mod file;
 mod hex;
@@ -22,6 +25,7 @@ mod told;
 mod vault;
 mod versions;
 
+pub use csi::{KEY_PREFIX, PASSPHRASE_MIN, VOLUME_SECRET_MAX, VolumeSecret};
 pub use data_key::DataKey;
 pub use file::FileProvider;
 pub use kmip::{KmipOptions, KmipProvider};

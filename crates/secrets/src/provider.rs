@@ -135,6 +135,21 @@ pub enum SecretsError {
         /// The version.
         version: u32,
     },
+    /// The secret that was given can't be one.
+    #[error(
+        "the secret can't be used: {reason}; it is a passphrase of 12 to 1024 bytes, or 'azekura-key:' with 64 \
+         hexadecimal digits"
+    )]
+    UnusableSecret {
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The secret that was given opens nothing.
+    #[error("the secret does not open the volume: {reason}")]
+    WrongSecret {
+        /// Why not.
+        reason: &'static str,
+    },
     /// The record has something else.
     #[error("the record of the volume's key is damaged: {reason}")]
     Damaged {

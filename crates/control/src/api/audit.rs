@@ -6,6 +6,7 @@ use azekura_meta::cluster::{AuditPage, Audited, Deed};
 use azekura_meta::time::{unix_seconds, unix_time};
 use azekura_model::{AuditProof, AuditRecord, Unknown, audit_time};
 use serde_json::{Map, Value};
+use zeroize::Zeroize;
 
 use super::Api;
 use super::call::{Answer, Call};
@@ -60,7 +61,7 @@ fn without_secrets(said: Value) -> Value {
         Value::Object(fields) => {
             let hide = |(name, value): (String, Value)| {
                 let secret = SECRETS.iter().any(|word| name.to_ascii_lowercase().ends_with(word));
-                let value = if secret && !value.is_null() { HIDDEN.into() } else { without_secrets(value) };
+                let value = if secret && !value.is_null() { hidden(value) } else { without_secrets(value) };
                 (name, value)
             };
             Value::Object(fields.into_iter().map(hide).collect())
@@ -68,6 +69,14 @@ fn without_secrets(said: Value) -> Value {
         Value::Array(values) => values.into_iter().map(without_secrets).collect(),
         other => other,
     }
+}
+
+/// What stands in a secret's place; its text is overwritten.
+fn hidden(value: Value) -> Value {
+    if let Value::String(mut text) = value {
+        text.zeroize();
+    }
+    HIDDEN.into()
 }
 
 fn short(details: Map<String, Value>) -> Value {

@@ -99,6 +99,19 @@ impl Caller {
         Err(ApiError::new(ErrorCode::Forbidden, message, Some(format!("name it {hint}"))))
     }
 
+    /// Refuses a secret that others may have read on its way: once it is sent so, it is none any more.
+    pub(super) fn check_private(&self) -> Result<(), ApiError> {
+        match self.door {
+            Door::Local => Ok(()),
+            Door::Port(arrival) if arrival.secured || arrival.address.ip().to_canonical().is_loopback() => Ok(()),
+            Door::Port(_) => {
+                let message = "a volume's secret came over http://, where others may have read it: it is not used";
+                let hint = "take another secret, and ask over https://, or on the node's machine";
+                Err(ApiError::new(ErrorCode::Refused, message, Some(hint.to_owned())))
+            }
+        }
+    }
+
     /// Refuses what he may not.
     pub(super) fn check(&self, needs: Needs) -> Result<(), ApiError> {
         if self.for_clients && !matches!(needs, Needs::Nothing | Needs::Grant) {

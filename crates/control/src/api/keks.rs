@@ -7,7 +7,7 @@ use azekura_api::{
     ErrorCode, KekMarkView, KekVersionView, KekView, NodeKekView, NodeKeks, NodeKeksView, RewrapKeys, RewrappedView,
 };
 use azekura_base::NodeId;
-use azekura_model::Model;
+use azekura_model::{CSI_PROVIDER, Model};
 use azekura_secrets::version_of;
 
 use super::call::{Answer, Call};
@@ -37,6 +37,7 @@ pub(super) async fn show(Call { api, .. }: Call<KekShow>) -> Answer<KekShow> {
         wraps: keks.wraps.map(str::to_owned),
         newest: keks.newest().map(|kek| kek.version),
         versions: versions.into_iter().map(version).collect(),
+        by_secrets: by_secrets(&model),
         nodes: keks.nodes.iter().map(|(node, answer)| view(&model, *node, answer)).collect(),
         why_not: keks.why_not(&model, false),
     };
@@ -56,7 +57,8 @@ pub(super) async fn rewrap(Call { api, body, .. }: Call<KekRewrap>) -> Answer<Ke
     let refused = |why| ApiError::new(ErrorCode::Unavailable, why, None);
     let older = api.keys.older(&model, version).count();
     let mut known_at = 0;
-    let mut told = RewrappedView { provider, version, rewrapped: 0, left: 0, failed: Vec::new() };
+    let by_secrets = by_secrets(&model);
+    let mut told = RewrappedView { provider, version, rewrapped: 0, left: 0, by_secrets, failed: Vec::new() };
     for (id, wrapped) in api.keys.rewrap(&model, version, REWRAPS_MAX).await.map_err(refused)? {
         match wrapped {
             Ok((from, to)) => {
@@ -71,6 +73,12 @@ pub(super) async fn rewrap(Call { api, body, .. }: Call<KekRewrap>) -> Answer<Ke
     api.meta.model_at(known_at).await?;
     told.left = (older as u64).saturating_sub(told.rewrapped + told.failed.len() as u64);
     Ok(told.into())
+}
+
+/// Data keys that no provider has wrapped.
+fn by_secrets(model: &Model) -> u64 {
+    let all = model.data_keys.values().filter_map(|record| record.current());
+    all.filter(|generation| generation.provider == CSI_PROVIDER).count() as u64
 }
 
 /// What this node has.

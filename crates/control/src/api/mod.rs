@@ -56,6 +56,7 @@ mod space;
 mod stats;
 mod status;
 mod tries;
+mod unlock;
 mod views;
 mod volumes;
 mod watch;
@@ -132,6 +133,9 @@ fn routes() -> Routes {
         .serve(volumes::limit)
         .serve(volumes::attach)
         .serve(volumes::detach)
+        .serve(unlock::unlock)
+        .serve(unlock::change)
+        .serve(unlock::node)
         .serve(snapshots::revert)
         .serve(snapshots::clone)
         .serve(snapshots::protect)

@@ -7,8 +7,9 @@ use azekura_api::{Answer as _, Endpoint, NoQuery};
 use azekura_base::{NodeId, PeerKey};
 use azekura_model::{Model, NodeRecord};
 use azekura_transport::https::{Https, peer_of};
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
+use hyper::header::HeaderValue;
 use hyper_util::rt::TokioIo;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
@@ -20,6 +21,9 @@ const PEERS_AT_ONCE: usize = 64;
 const PEER_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Largest answer accepted, bytes: 10,000 groups' counters and more.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// What another node is asked.
+type Request = hyper::Request<Full<Bytes>>;
 
 /// Where another node is asked, and by which keys it is known.
 #[derive(Clone, Debug)]
@@ -89,14 +93,39 @@ pub(crate) async fn get_within<E: Endpoint<Names = [String; 0]>>(
     longest: Duration,
 ) -> Result<E::Answer, String> {
     let path = E::target(&[], query).map_err(|error| error.to_string())?;
-    match tokio::time::timeout(longest, fetch(peer, https, &path)).await {
+    let request = hyper::Request::get(path).body(Full::default()).map_err(|error| error.to_string())?;
+    answer::<E>(peer, https, request, longest).await
+}
+
+/// POSTs something to another node, within this time; an error is a sentence's end. Nobody knows then whether it was
+/// done.
+pub(crate) async fn post_within<E: Endpoint<Names = [String; 0], Query = NoQuery>>(
+    peer: &Peer,
+    https: &Https,
+    body: &E::Body,
+    longest: Duration,
+) -> Result<E::Answer, String> {
+    let path = E::target(&[], &NoQuery {}).map_err(|error| error.to_string())?;
+    let body = serde_json::to_vec(body).map_err(|error| error.to_string())?;
+    let request = hyper::Request::post(path).header(hyper::header::CONTENT_TYPE, "application/json");
+    let request = request.body(Full::from(body)).map_err(|error| error.to_string())?;
+    answer::<E>(peer, https, request, longest).await
+}
+
+async fn answer<E: Endpoint>(
+    peer: &Peer,
+    https: &Https,
+    request: Request,
+    longest: Duration,
+) -> Result<E::Answer, String> {
+    match tokio::time::timeout(longest, exchange(peer, https, request)).await {
         Ok(Ok(bytes)) => E::Answer::from_bytes(&bytes).map_err(|error| format!("its answer can't be read: {error}")),
         Ok(Err(error)) => Err(error),
         Err(_) => Err("no answer in time".to_owned()),
     }
 }
 
-async fn fetch(Peer { address, keys }: &Peer, https: &Https, path: &str) -> Result<Bytes, String> {
+async fn exchange(Peer { address, keys }: &Peer, https: &Https, mut request: Request) -> Result<Bytes, String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let stream = tokio::net::TcpStream::connect(address).await.map_err(|error| text(&error))?;
     let name = ServerName::IpAddress(address.ip().into());
@@ -106,11 +135,9 @@ async fn fetch(Peer { address, keys }: &Peer, https: &Https, path: &str) -> Resu
     }
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| text(&error))?;
-    let request = hyper::Request::get(path)
-        .header(hyper::header::HOST, address.to_string())
-        .header(hyper::header::CONNECTION, "close")
-        .body(Empty::<Bytes>::new())
-        .map_err(|error| text(&error))?;
+    let host = HeaderValue::from_str(&address.to_string()).map_err(|error| text(&error))?;
+    request.headers_mut().insert(hyper::header::HOST, host);
+    request.headers_mut().insert(hyper::header::CONNECTION, HeaderValue::from_static("close"));
     // The connection is driven here, and ends here, also when the wait is over.
     let exchange = async {
         let response = sender.send_request(request).await.map_err(|error| text(&error))?;

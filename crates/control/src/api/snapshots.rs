@@ -14,12 +14,13 @@ use azekura_base::{LayerId, rfc3339_seconds};
 use azekura_model::{Kind, MetaError, Model, ProtectionRecord, SnapshotRecord, VolumeAccess};
 
 use super::call::{Answer, Call, Reply};
+use super::caller::Caller;
 use super::error::ApiError;
 use super::known::{Known, Wanted, known};
 use super::pages::{Page, page};
 use super::shown::{Meant, Shown};
 use super::views::endpoints_of;
-use super::{freed, space, views};
+use super::{freed, space, unlock, views};
 use crate::snapshots::find_snapshot;
 
 /// Longest time that a snapshot is measured for: less than clients wait for an answer.
@@ -161,7 +162,11 @@ pub(super) async fn revert(Call { api, names: [name], body, .. }: Call<VolumeRev
 
 pub(super) async fn clone(Call { api, names: [name], body, caller, .. }: Call<VolumeClone>) -> Answer<VolumeClone> {
     caller.iter().try_for_each(|caller| caller.check_own(&body.name))?;
-    let CloneVolume { name: clone, from, size_bytes, shared } = body;
+    let CloneVolume { name: clone, from, size_bytes, shared, secret } = body;
+    if let Some(secret) = secret {
+        caller.iter().try_for_each(Caller::check_private)?;
+        unlock::check_source(&api, &name, &secret).await?;
+    }
     let access = shared.map(|shared| if shared { VolumeAccess::Shared } else { VolumeAccess::Exclusive });
     let made = api.snapshots.clone_volume(&name, from.as_deref(), &clone, size_bytes, access).await?;
     let model = api.meta.model_of_volumes().await?;

@@ -48,7 +48,11 @@ pub(super) fn volume(keys: &DataKeys, model: &Model, volume: &VolumeRecord) -> V
         ack_rule: model.classes.get(&volume.class).map_or(AckRule::All, |class| class.ack_rule.shown()),
         created: volume.created.clone(),
         encrypted: volume.key.is_some(),
-        key_missing: volume.key.and_then(|key| keys.missing().remove(&key)),
+        key_provider: volume.key.and_then(|key| {
+            let generation = model.data_keys.get(&key)?.current()?;
+            Some(generation.provider.clone())
+        }),
+        key_missing: volume.key.and_then(|key| keys.why_missing(key)),
         source: volume.source.clone(),
         snapshots: model.snapshots_of(volume.id).count(),
         protection: volume.protection.as_ref().map(Shown::shown),

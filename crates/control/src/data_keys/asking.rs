@@ -11,7 +11,10 @@ use azekura_secrets::{KeyProvider, UNWRAPS_MAX};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use super::{ANSWER_WAIT, ASKED, DataKeys, FIRST_WAIT, INTERRUPTED, KEYS_RETRY, State, Wrapped, late, number, open};
+use super::{
+    ANSWER_WAIT, ASKED, Brought, DataKeys, FIRST_WAIT, INTERRUPTED, KEYS_RETRY, State, WAITS_FOR_SECRET, Wrapped, late,
+    number, open,
+};
 
 /// Those that are told in a line of the log at most.
 const TOLD_MAX: usize = 8;
@@ -148,7 +151,8 @@ impl DataKeys {
     }
 
     fn known(&self, state: &State, id: KeyId, record: &DataKeyRecord) -> Result<Arc<VolumeKey>, String> {
-        let said = [state.found.get(&id), state.ring.get(&id)];
+        let is_given_back = state.brought.get(&id).is_some_and(Brought::is_given_back);
+        let said = [state.found.get(&id), state.ring.get(&id).filter(|_| !is_given_back)];
         if let Some(Ok(key)) = said.iter().flatten().find(|said| said.is_ok()) {
             return Ok(Arc::clone(key));
         }
@@ -164,7 +168,9 @@ fn tell(before: &Keyring, now: &Keyring) {
     for (id, key) in now {
         let Err(why) = key else { continue };
         let is_known = |was: &Result<_, String>| was.as_ref().is_err_and(|was| was != ASKED);
-        if why != ASKED && !before.get(id).is_some_and(is_known) {
+        // That a volume waits for its secret is as it should be where nobody uses it.
+        let is_told = why != ASKED && why != WAITS_FOR_SECRET;
+        if is_told && !before.get(id).is_some_and(is_known) {
             missing.entry(why).or_default().insert(*id);
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_base::KeyId;
-use azekura_model::{DataKeyRecord, KeyGeneration, Model, Wrapping};
+use azekura_model::{CSI_PROVIDER, DataKeyRecord, KeyGeneration, Model, Wrapping};
 use azekura_secrets::{DataKey, KeyPlace, KeyProvider, UNWRAPS_MAX, version_of};
 use tokio::time::Instant;
 
@@ -69,13 +69,15 @@ impl DataKeys {
         Ok(done)
     }
 
-    /// Those that are not wrapped by this version of the provider that wraps new ones.
+    /// Those that are not wrapped by this version of the provider that wraps new ones. Those with a secret of their own
+    /// stay with that.
     pub fn older<'a>(&self, model: &'a Model, newest: u32) -> impl Iterator<Item = &'a DataKeyRecord> {
         let by = self.wraps_by();
         model.data_keys.values().map(|record| &record.record).filter(move |record| {
             !record.current().is_some_and(|generation| {
-                Some(&*generation.provider) == by
-                    && version_of(&generation.provider, &generation.wrapped) == Some(newest)
+                let is_newest = Some(&*generation.provider) == by
+                    && version_of(&generation.provider, &generation.wrapped) == Some(newest);
+                is_newest || generation.provider == CSI_PROVIDER
             })
         })
     }

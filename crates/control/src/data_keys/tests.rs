@@ -36,7 +36,7 @@ impl Fixture {
     }
 
     async fn draw(&self) -> DataKeyRecord {
-        self.keys.draw(self.memory.model()).await.unwrap()
+        self.keys.draw(self.memory.model(), None).await.unwrap()
     }
 
     fn put(&mut self, record: &DataKeyRecord) {
@@ -57,7 +57,7 @@ async fn what_one_node_draws_another_unwraps() {
     assert!(fixture.draw().await.id != record.id);
     fixture.put(&record);
     let ring = fixture.keys.follow(fixture.memory.model()).await.unwrap();
-    assert!(ring[&record.id].is_ok() && fixture.keys.missing().is_empty() && !fixture.keys.any_missing());
+    assert!(ring[&record.id].is_ok() && fixture.keys.needed().is_empty() && !fixture.keys.any_missing());
     assert!(fixture.keys.follow(fixture.memory.model()).await.is_none(), "nothing is new");
     let other = fixture.seen_by("1").await;
     let (mut one, mut two) = (vec![0; 512], vec![0; 512]);
@@ -83,7 +83,7 @@ async fn keys_that_are_not_to_be_had_are_told_and_keep_no_other_away() {
     let told = |record: &DataKeyRecord| ring[&record.id].as_ref().err().cloned().unwrap_or_default();
     assert!(told(&altered).contains("check value"), "{}", told(&altered));
     assert!(told(&foreign).contains("'vault', and the node was started without --vault"), "{}", told(&foreign));
-    assert!(ring[&sound.id].is_ok() && fixture.keys.missing().len() == 2 && fixture.keys.any_missing());
+    assert!(ring[&sound.id].is_ok() && fixture.keys.needed().len() == 2 && fixture.keys.any_missing());
     let wrong = fixture.seen_by("2").await;
     assert!(wrong[&sound.id].as_ref().is_err_and(|why| why.contains("is not the key")), "{wrong:?}");
     let without = DataKeys::new(None).follow(fixture.memory.model()).await.unwrap();
@@ -107,10 +107,10 @@ async fn a_file_that_is_mended_is_noticed_after_a_while() {
 #[tokio::test]
 async fn without_a_provider_nothing_is_encrypted() {
     let fixture = Fixture::new("1");
-    let refused = DataKeys::new(None).draw(fixture.memory.model()).await.unwrap_err().to_string();
+    let refused = DataKeys::new(None).draw(fixture.memory.model(), None).await.unwrap_err().to_string();
     assert!(refused.contains("--key-file"), "{refused}");
     std::fs::remove_file(fixture.folder.path().join("kek")).unwrap();
-    let refused = fixture.keys.draw(fixture.memory.model()).await.unwrap_err().to_string();
+    let refused = fixture.keys.draw(fixture.memory.model(), None).await.unwrap_err().to_string();
     assert!(refused.contains("kek") && refused.contains("can't be read"), "{refused}");
 }
 
@@ -219,7 +219,7 @@ async fn keys_move_to_the_provider_that_wraps() {
     let other: Arc<dyn KeyProvider> = other;
     let all = [fixture.keys.providers.wraps.clone().unwrap(), Arc::clone(&other)];
     let keys = DataKeys::wrapped_by(Some(other), all.into());
-    assert_eq!(keys.draw(fixture.memory.model()).await.unwrap().generations[0].provider, "kmip");
+    assert_eq!(keys.draw(fixture.memory.model(), None).await.unwrap().generations[0].provider, "kmip");
     let shown = keys.keks(fixture.memory.model()).await.unwrap();
     assert_eq!(shown.iter().map(|of| of.provider).collect::<Vec<_>>(), ["file", "kmip"]);
     let mut anew = BTreeMap::from_iter(keys.rewrap(fixture.memory.model(), 1, 9).await.unwrap());

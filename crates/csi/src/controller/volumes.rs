@@ -7,6 +7,7 @@ use azekura_api::{
     CloneVolume, CreateVolume, DeleteVolume, ErrorCode, IoLimits, NoQuery, PageQuery, ResizeVolume, SnapshotOrigin,
     VolumeView,
 };
+use azekura_base::SecretText;
 use azekura_client::ClientError;
 use tonic::Status;
 
@@ -14,7 +15,7 @@ use super::wish::{Source, Wish};
 use super::{Controller, shown};
 use crate::capability::Use;
 use crate::cluster::{absent, told};
-use crate::parameters::Parameters;
+use crate::parameters::{Encrypt, Parameters};
 use crate::proto::{
     ControllerExpandVolumeRequest, ControllerExpandVolumeResponse, ControllerGetVolumeRequest,
     ControllerGetVolumeResponse, ControllerModifyVolumeRequest, ControllerModifyVolumeResponse, CreateVolumeRequest,
@@ -23,15 +24,17 @@ use crate::proto::{
     list_volumes_response, validate_volume_capabilities_response,
 };
 use crate::sizes::{Range, signed};
-use crate::{Outcome, attributes, names, pages};
+use crate::{Outcome, attributes, names, pages, secrets};
 
 impl Controller {
-    pub(super) fn create_volume(&self, request: CreateVolumeRequest) -> Outcome<CreateVolumeResponse> {
+    pub(super) fn create_volume(&self, mut request: CreateVolumeRequest) -> Outcome<CreateVolumeResponse> {
+        let secret = secrets::take(&mut request.secrets);
         let wish = Wish::read(&request)?;
+        let secret = wish.parameters.secret(&wish.name, secret)?;
         let _alone = self.locks.take([wish.name.as_str()])?;
         let mut made = match self.cluster.volume(&wish.name)? {
             Some(found) => found,
-            None => self.make(&wish)?,
+            None => self.make(&wish, secret)?,
         };
         wish.compare(&made)?;
         let limits = wish.parameters.limits;
@@ -42,19 +45,24 @@ impl Controller {
         Ok(CreateVolumeResponse { volume: Some(shown::volume(&made, wish.source.as_ref())) })
     }
 
-    fn make(&self, wish: &Wish) -> Outcome<VolumeView> {
+    fn make(&self, wish: &Wish, secret: Option<SecretText>) -> Outcome<VolumeView> {
         let (doing, answer) = match &wish.source {
             None => {
                 let Parameters { class, copies, ack_rule, encrypt, limits, project: _ } = wish.parameters.clone();
                 let limits = (limits != IoLimits::default()).then_some(limits);
                 let (name, size_bytes) = (wish.name.clone(), wish.sizes.choose_empty(wish.least_bytes)?);
                 let shared = wish.shared;
-                let body = CreateVolume { name, size_bytes, class, copies, ack_rule, shared, encrypt, limits };
-                (format!("making volume '{}'", wish.name), self.cluster.send::<VolumeCreate>([], &body)?)
+                let encrypt = encrypt != Encrypt::No;
+                let body = CreateVolume { name, size_bytes, class, copies, ack_rule, shared, encrypt, secret, limits };
+                let answer = match body.secret {
+                    Some(_) => self.cluster.send_in_private::<VolumeCreate>([], &body)?,
+                    None => self.cluster.send::<VolumeCreate>([], &body)?,
+                };
+                (format!("making volume '{}'", wish.name), answer)
             }
             Some(source) => {
                 let doing = format!("making volume '{}' from {source}", wish.name);
-                (doing, self.clone_from(wish, source)?)
+                (doing, self.clone_from(wish, source, secret)?)
             }
         };
         match answer {
@@ -69,7 +77,12 @@ impl Controller {
         }
     }
 
-    fn clone_from(&self, wish: &Wish, source: &Source) -> Outcome<Result<VolumeView, ClientError>> {
+    fn clone_from(
+        &self,
+        wish: &Wish,
+        source: &Source,
+        secret: Option<SecretText>,
+    ) -> Outcome<Result<VolumeView, ClientError>> {
         let missing = || Status::not_found(format!("there is no {source} to make volume '{}' from", wish.name));
         let (volume, from, content_bytes) = match source {
             Source::Snapshot { volume, snapshot } => {
@@ -90,8 +103,12 @@ impl Controller {
             from,
             size_bytes: (size_bytes > content_bytes).then_some(size_bytes),
             shared: Some(wish.shared),
+            secret,
         };
-        self.cluster.send::<VolumeClone>([volume.clone()], &body)
+        match body.secret {
+            Some(_) => self.cluster.send_in_private::<VolumeClone>([volume.clone()], &body),
+            None => self.cluster.send::<VolumeClone>([volume.clone()], &body),
+        }
     }
 
     pub(super) fn delete_volume(&self, request: DeleteVolumeRequest) -> Outcome<DeleteVolumeResponse> {

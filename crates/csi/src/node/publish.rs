@@ -13,7 +13,7 @@ use crate::capability::{Access, Use};
 use crate::proto::{
     NodePublishVolumeRequest, NodePublishVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse,
 };
-use crate::{Outcome, names};
+use crate::{Outcome, names, secrets};
 
 fn failed(what: &str, path: &Path, error: &std::io::Error) -> Status {
     Status::internal(format!("can't {what} {}: {error}", path.display()))
@@ -38,13 +38,20 @@ fn make_read_only(target: &Path) -> Outcome<()> {
 }
 
 impl Node {
-    pub(super) fn node_publish_volume(&self, request: NodePublishVolumeRequest) -> Outcome<NodePublishVolumeResponse> {
+    pub(super) fn node_publish_volume(
+        &self,
+        mut request: NodePublishVolumeRequest,
+    ) -> Outcome<NodePublishVolumeResponse> {
+        let secret = secrets::take(&mut request.secrets);
         let name = names::volume_id(&request.volume_id)?;
         let target = path("target_path", &request.target_path)?;
         let staging = path("staging_target_path", &request.staging_target_path)?;
         let wanted = Use::read(request.volume_capability.as_ref())?;
         let read_only = request.readonly || wanted.is_read_only();
         let _alone = self.locks.take([name])?;
+        if let Some(secret) = secret {
+            self.open_again(name, &secret, &target)?;
+        }
         let unstaged =
             || Status::failed_precondition(format!("volume '{name}' is not staged on this node: stage it first"));
         let device = self.devices.find(name).map_err(status)?.ok_or_else(unstaged)?;

@@ -13,7 +13,7 @@ use crate::capability::{Access, Filesystem, Use};
 use crate::proto::{
     NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnstageVolumeRequest, NodeUnstageVolumeResponse,
 };
-use crate::{Outcome, names};
+use crate::{Outcome, names, secrets};
 
 /// The options that a file system is mounted with.
 fn options(filesystem: Filesystem, wanted: &[String], read_only: bool) -> String {
@@ -36,7 +36,8 @@ fn note(folder: &Path) -> Outcome<std::path::PathBuf> {
 }
 
 impl Node {
-    pub(super) fn node_stage_volume(&self, request: NodeStageVolumeRequest) -> Outcome<NodeStageVolumeResponse> {
+    pub(super) fn node_stage_volume(&self, mut request: NodeStageVolumeRequest) -> Outcome<NodeStageVolumeResponse> {
+        let secret = secrets::take(&mut request.secrets);
         let name = names::volume_id(&request.volume_id)?;
         let staging = path("staging_target_path", &request.staging_target_path)?;
         let wanted = Use::read(request.volume_capability.as_ref())?;
@@ -48,6 +49,7 @@ impl Node {
             let reason = format!("volume '{name}' is not published to {}: publish it first", self.name);
             Status::failed_precondition(reason)
         })?;
+        self.unlock(&volume, secret.as_ref(), "node-stage")?;
         let read_only = wanted.is_read_only();
         let device = self.devices.attach(&self.wanted(&volume, read_only)?).map_err(status)?.device;
         if let Access::Mount(filesystem, flags) = &wanted.access {

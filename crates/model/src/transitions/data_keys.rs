@@ -5,8 +5,8 @@ use azekura_base::KeyId;
 
 use crate::data_keys::KeyUser;
 use crate::{
-    DataKeyRecord, ENCRYPTION, FILE_PROVIDER, Halt, KEY_PROVIDERS, Key, MetaError, Model, Outcome, Records, Step, Txn,
-    Wrapping,
+    CSI_KEYS, CSI_PROVIDER, DataKeyRecord, ENCRYPTION, FILE_PROVIDER, Halt, KEY_PROVIDERS, Key, MetaError, Model,
+    Outcome, Records, Step, Txn, Wrapping,
 };
 
 /// The beginning of a change that makes a volume with this new key, or one without.
@@ -33,8 +33,14 @@ fn without(model: &Model, what: &str) -> Option<String> {
 
 /// Why no key may be wrapped by this provider: on older nodes nobody could say by which option its volumes come back.
 fn unknown_provider(model: &Model, provider: &str) -> Option<String> {
-    let older = (provider != FILE_PROVIDER).then(|| without(model, KEY_PROVIDERS))??;
-    Some(format!("these nodes run a version that knows key files alone, not '{provider}': {older}"))
+    let understood = match provider {
+        FILE_PROVIDER => return None,
+        CSI_PROVIDER => CSI_KEYS,
+        _ => KEY_PROVIDERS,
+    };
+    let older = without(model, understood)?;
+    let known = if understood == CSI_KEYS { "no volumes' own secrets" } else { "key files alone" };
+    Some(format!("these nodes run a version that knows {known}, not '{provider}': {older}"))
 }
 
 /// A change by which `user` ends: its key goes as well, where nobody else has it.

@@ -178,4 +178,13 @@ fn keys_go_to_another_provider_when_all_nodes_know_it() {
     memory.run(&Txn::new().put(&Key::Node(NodeId(1)).to_string(), &node)).unwrap();
     assert!(rewrap(&mut memory).unwrap());
     assert_eq!(memory.model().data_keys[&KeyId(5)].current().map(KeyGeneration::wrapping), Some(to));
+    // A later step: nodes that know servers with keys, and nothing of volumes' own secrets.
+    if let Some(key) = &mut other.key {
+        key.generations[0].provider = crate::CSI_PROVIDER.into();
+    }
+    let refused = run(&mut memory, |records| create_volume(records, &other, "ug", "")).unwrap_err();
+    assert!(refused.to_string().contains("no volumes' own secrets, not 'csi': old"), "{refused}");
+    node["understands"] = serde_json::json!(["encryption", "key-providers", crate::CSI_KEYS]);
+    memory.run(&Txn::new().put(&Key::Node(NodeId(1)).to_string(), &node)).unwrap();
+    run(&mut memory, |records| create_volume(records, &other, "ug", "")).unwrap();
 }

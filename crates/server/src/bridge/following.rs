@@ -181,8 +181,10 @@ impl Following {
         self.admit(model);
         self.show_portals(model);
         // No volume is known before it is known whether its key is there.
+        self.keys.give_back(model, self.here);
         if let Some(keys) = self.keys.follow(model).await {
             self.shards.all().for_each(|shard| shard.send(Command::Keys(Arc::clone(&keys))));
+            self.keys.passed_on(&keys);
         }
         // Whoever gets a volume knows before whom he bars.
         if let Some(news) = self.reservations.news(model) {

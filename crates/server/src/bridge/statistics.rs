@@ -67,7 +67,7 @@ impl NodeStatistics for Statistics {
             (snapshot.memory_bytes, snapshot.cpu_seconds) = (memory_bytes(), cpu_seconds());
             snapshot.devices.sort_unstable_by_key(|device| device.id);
             snapshot.groups.sort_unstable_by_key(|group| (group.id, group.device));
-            snapshot.keys_missing = self.keys.missing().into_iter().map(|(id, why)| (id.0, why)).collect();
+            snapshot.keys_missing = self.keys.needed().into_iter().map(|(id, why)| (id.0, why)).collect();
             snapshot.name.clone_from(&self.name);
             snapshot.uptime_seconds = self.started.elapsed().as_secs_f64();
             let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
