@@ -4,6 +4,8 @@ import pytest
 
 from tools.harness.run import run
 
+pytestmark = pytest.mark.alone
+
 # 64 clients with 1 MiB each are more than the 32 MiB that one volume may have under way.
 CLIENTS, REQUESTS_EACH = 64, 4
 DONE_WITHIN_S = 120

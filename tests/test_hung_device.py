@@ -15,6 +15,8 @@ from tools.harness.device import is_initialised, log_files
 from tools.harness.hanging import HangingFile
 from tools.harness.process import wait_until
 
+pytestmark = pytest.mark.alone
+
 # What is promised is about 3 s (docs/decisions/0021); machines that run tests may be slow.
 PAUSE_MAX_S = 8
 

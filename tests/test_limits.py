@@ -8,6 +8,8 @@ import pytest
 
 from tools.harness.cluster import CliError
 
+pytestmark = pytest.mark.alone
+
 MIB = 2**20
 SECONDS = 6
 # A limit lets in what a tenth of a second would have, at once; fio's clock and the node's are not the same.

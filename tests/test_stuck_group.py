@@ -8,6 +8,8 @@ import pytest
 from tools.harness.nbd import CMD_READ, CMD_WRITE, Client, NbdError
 from tools.harness.process import wait_until
 
+pytestmark = pytest.mark.alone
+
 BLOCK = 4096
 CHUNK = 4 << 20
 CHUNKS = 64

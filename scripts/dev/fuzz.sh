@@ -15,15 +15,15 @@ TEXT
 
 # Each port, and the tests that are about it: crate, `cargo test` target and name.
 FUZZED=(
-    "NBD|nbd|robustness|any_bytes_are_survived"
-    "NBD with TLS|nbd|starttls|without_tls_there_is_nothing"
-    "iSCSI|iscsi|pdu|any_bytes_are_survived"
-    "iSCSI|iscsi|login|any_login_is_survived"
+    "NBD|nbd|integration|robustness::any_bytes_are_survived"
+    "NBD with TLS|nbd|integration|starttls::without_tls_there_is_nothing"
+    "iSCSI|iscsi|integration|pdu::any_bytes_are_survived"
+    "iSCSI|iscsi|integration|login::any_login_is_survived"
     "iSCSI|iscsi|azekura_iscsi|no_value_does_harm"
-    "NVMe/TCP|nvme|pdu|any_bytes_are_survived"
-    "NVMe/TCP|nvme|pdu|any_beginning_is_survived"
-    "NVMe/TCP|nvme|command|any_entry_is_survived"
-    "NVMe/TCP|nvme|command|any_connect_data_is_survived"
+    "NVMe/TCP|nvme|integration|pdu::any_bytes_are_survived"
+    "NVMe/TCP|nvme|integration|pdu::any_beginning_is_survived"
+    "NVMe/TCP|nvme|integration|command::any_entry_is_survived"
+    "NVMe/TCP|nvme|integration|command::any_connect_data_is_survived"
     "NVMe/TCP|nvme|azekura_nvme|any_bytes_are_a_message_or_not"
     "NVMe/TCP|nvme|azekura_nvme|nobody_is_let_in_by_chance"
     "vhost-user|vhost|azekura_vhost|any_bytes_are_a_message_or_a_breach"
@@ -34,7 +34,7 @@ FUZZED=(
 )
 # One input is a dialogue, and takes ten times as long or more.
 FUZZED_DIALOGUES=(
-    "NBD|nbd|robustness|damage_is_survived"
+    "NBD|nbd|integration|robustness::damage_is_survived"
     "vhost-user|vhost|azekura_vhost|any_messages"
 )
 # As TLS itself is the work here, these take a thousand times as long.
@@ -45,8 +45,8 @@ FUZZED_HANDSHAKES=(
 
 # built_tests: a line "crate target binary" for each of them.
 built_tests() {
-    (cd "$ROOT" && cargo test --workspace --lib --test robustness --test starttls --test pdu --test login --test command \
-        --test frames --test greetings --test channels --no-run --message-format=json 2>/dev/null) |
+    (cd "$ROOT" && cargo test --workspace --lib --test integration --test frames --test greetings --test channels \
+        --no-run --message-format=json 2>/dev/null) |
         sed -n 's|.*"name":"\([^"]*\)".*"src_path":"[^"]*/crates/\([^/"]*\)/.*"executable":"\([^"]*\)".*|\2 \1 \3|p'
 }
 

@@ -20,7 +20,7 @@ LAB_TOOLS=("${BENCH_TOOLS[@]}" "${CLIENT_TOOLS[@]}")
 # module:package, for Python.
 LAB_MODULES=(matplotlib:python3-matplotlib jinja2:python3-jinja2 yaml:python3-yaml)
 # The lab's report is looked at in a browser.
-TEST_MODULES=(pytest:python3-pytest "${LAB_MODULES[@]}" selenium:python3-selenium)
+TEST_MODULES=(pytest:python3-pytest xdist:python3-pytest-xdist "${LAB_MODULES[@]}" selenium:python3-selenium)
 BROWSER_TOOLS=(chromium:chromium chromedriver:chromium-driver)
 
 as_root() {

@@ -7,6 +7,7 @@ import pytest
 from . import plan, report, results, runner
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root for loop devices, mounts and network namespaces")
 def test_every_experiment(tmp_path):

@@ -10,7 +10,7 @@ from . import filesystems
 from .targets.base import Place, make_files
 from .targets.nbd import NbdkitMemory
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for loop devices and mounts")
+pytestmark = [pytest.mark.alone, pytest.mark.skipif(os.geteuid() != 0, reason="needs root for loop devices and mounts")]
 
 SIZE = 64 * 2**20
 

@@ -10,7 +10,7 @@ from . import network
 # A gigabit a second is 119.2 MiB/s with every header; a burst may go over for a moment.
 LINE_MIB_S_MAX = 126
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for network namespaces")
+pytestmark = [pytest.mark.alone, pytest.mark.skipif(os.geteuid() != 0, reason="needs root for network namespaces")]
 
 
 def namespaces():

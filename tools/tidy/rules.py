@@ -231,6 +231,18 @@ def _imports(source):
             yield from ((node.lineno, f"{module}.{name.name}") for name in node.names)
 
 
+def tests_left_out(sources, _excuses):
+    """Where a crate's tests are one program, each file of them is named in that program: else nobody runs it."""
+    texts = {source.path: source.text for source in sources}
+    for path in texts:
+        folder, file = str(PurePosixPath(path).parent), PurePosixPath(path)
+        if not re.fullmatch(r"crates/[^/]+/tests", folder) or file.suffix != ".rs" or file.name == "main.rs":
+            continue
+        main = texts.get(f"{folder}/main.rs")
+        if main is not None and not re.search(rf"^mod {file.stem};$", main, re.MULTILINE):
+            yield Finding(path, 0, "test-left-out", f"{folder}/main.rs has no `mod {file.stem};`")
+
+
 def rooms_as_drawn(sources, _excuses, root=ROOT):
     """The picture of the crates shows what their manifests say, and the table of crates has them all."""
     manifests = {
@@ -271,5 +283,6 @@ OF_FILES = [
     missing_files,
     missing_decisions,
     wrong_imports,
+    tests_left_out,
     rooms_as_drawn,
 ]

@@ -172,6 +172,17 @@ def test_imports_go_one_way(source):
     ]
 
 
+def test_each_file_of_tests_is_named_where_they_are_one_program(source):
+    sources = [
+        source("crates/a/tests/main.rs", "mod one;\nmod support;\n"),
+        source("crates/a/tests/one.rs", ""),
+        source("crates/a/tests/two.rs", ""),
+        source("crates/a/tests/support/mod.rs", ""),
+        source("crates/b/tests/three.rs", ""),
+    ]
+    assert [finding.path for finding in rules.tests_left_out(sources, NONE)] == ["crates/a/tests/two.rs"]
+
+
 def test_an_archive_without_git_has_its_files_too(source, tmp_path):
     source("crates/a/src/lib.rs", "")
     source("target/debug/a.rs", "")

@@ -1,18 +1,16 @@
 //! The REST API of three nodes that share a configuration server, as an HTTP client sees it.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::support::{GIB, Node, Obliging, start_node};
 use azekura_base::{DeviceId, Generation, LayerId, NodeId, VolumeId};
 use azekura_control::Attacher;
 use azekura_control::attachments::Wanting;
 use azekura_meta::server::EmbeddedServer;
 use serde_json::{Value, json};
-use support::{GIB, Node, Obliging, start_node};
 
 /// One request; the status and the JSON body (null without one).
 async fn ask(node: &Node, method: &'static str, path: &str, body: Option<Value>) -> (u16, Value) {

@@ -1,14 +1,13 @@
 //! Whatever changes something through the API leaves one record of who has done it; whatever is refused leaves none.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use crate::support::{GIB, Node, start_node};
 use azekura_api::endpoint::ROUTES;
 use azekura_api::{Method, Needs};
 use azekura_meta::MetaClient;
@@ -16,7 +15,6 @@ use azekura_meta::cluster::Audited;
 use azekura_meta::server::EmbeddedServer;
 use azekura_model::AuditProof;
 use serde_json::{Value, json};
-use support::{GIB, Node, start_node};
 
 /// One request, in clear through the port, or through the node's own socket.
 fn ask(mut stream: impl Read + Write, method: &str, path: &str, headers: &str, body: &Value) -> (u16, Value) {

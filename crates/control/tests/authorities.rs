@@ -1,15 +1,13 @@
 //! The certificate authority: made once, known to all nodes, replaced while clients ask.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Kept, Node, start_node};
 use azekura_meta::server::EmbeddedServer;
 use azekura_transport::https::{Trust, trusting};
-use support::{Kept, Node, start_node};
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, ClientConnection};
 

@@ -1,12 +1,11 @@
 //! Who may ask the REST API what: every endpoint, without a grant and with every role.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 
+use crate::support::{Node, start_node};
 use azekura_api::Role;
 use azekura_api::endpoint::ROUTES;
 use azekura_base::{ApiAccess, GrantId, NodeId, SecretHash, Token};
@@ -19,7 +18,6 @@ use azekura_model::transitions::keys::take_keys;
 use azekura_model::{DEFAULT_PROJECT, GrantKind, GrantRecord, Unknown};
 use azekura_transport::NodeKey;
 use azekura_transport::https::Https;
-use support::{Node, start_node};
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConnection, StreamOwned};
 

@@ -2,19 +2,17 @@
 //! there, and changes nothing of rivals.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use crate::support::{GIB, Node, start_node};
 use azekura_api::endpoint::ROUTES;
 use azekura_api::{Method, Needs, Role, Route};
 use azekura_base::ApiAccess;
 use azekura_meta::cluster::SettingsChange;
 use azekura_meta::server::EmbeddedServer;
 use serde_json::{Value, json};
-use support::{GIB, Node, start_node};
 
 /// What stands in all names of other projects' things, and in nothing else.
 const SECRET: &str = "seekrit";

@@ -1,13 +1,11 @@
 //! What a web page in a browser could have sent to the REST API is refused.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
 use std::io::{Read, Write};
 
+use crate::support::{Node, start_node};
 use azekura_meta::server::EmbeddedServer;
 use serde_json::{Value, json};
-use support::{Node, start_node};
 
 /// One request as it stands; the status and the JSON body.
 fn ask_raw(node: &Node, request: &str) -> (u16, Value) {

@@ -1,12 +1,10 @@
 //! What clients may of whom a key is asked, and what becomes of them when they may no more.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::Rig;
 use azekura_base::{Bounds, Generation, GrantId, HostName, PeerKey, Role};
 use azekura_frontend::{Admission, Close, Effect, HostProof, HostRight, Right};
 use std::sync::Arc;
-use support::Rig;
 
 /// Who has these keys, with these roles, and these volumes or all.
 fn admission(rights: &[(u8, Role, &[&str])]) -> Arc<Admission> {

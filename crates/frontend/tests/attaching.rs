@@ -2,11 +2,9 @@
 //! it belongs to NBD.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{Rig, Volumes};
 use azekura_base::{Generation, VolumeId};
 use azekura_frontend::{Close, Effect, Frontend, HANDSHAKE_MAX};
-use support::{Rig, Volumes};
 
 #[test]
 fn the_first_client_attaches_and_the_last_one_gives_back() {

@@ -1,12 +1,10 @@
 //! Hosts that come through several nodes: one of these carries out what a host writes (decision 0048).
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::Rig;
 use azekura_base::{Generation, VolumeId};
 use azekura_frontend::{Admission, Close, Effect, VolumeUse};
 use std::sync::Arc;
-use support::Rig;
 
 const HOST: &str = "iqn.2026-01.example:a";
 

@@ -1,14 +1,12 @@
 //! What a volume's clients may ask for in a second.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::Rig;
 use azekura_base::IoLimits;
 use azekura_frontend::{Budgets, Frontend};
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
-use support::Rig;
 
 fn iops(iops: u64, burst_seconds: u32) -> Option<IoLimits> {
     Some(IoLimits { iops: Some(iops), bytes_per_second: None, burst_seconds })

@@ -1,11 +1,9 @@
 //! Clients that come again on another connection: what is left of the earlier one ends first.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::Rig;
 use azekura_base::{Generation, Shard};
 use azekura_frontend::{Close, Effect, Member, Nexuses};
-use support::Rig;
 
 fn member(number: u64) -> Member {
     Member { shard: Shard(0), number }

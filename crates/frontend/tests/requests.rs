@@ -1,13 +1,11 @@
 //! Requests and their answers, through a second, tiny protocol.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::Rig;
 use azekura_base::IoStatus;
 use azekura_frontend::{Close, Effect, VolumeUse};
 use azekura_gateway::{Op, Outcome};
 use proptest::prelude::*;
-use support::Rig;
 
 #[test]
 fn answers_find_their_requests_in_any_order() {

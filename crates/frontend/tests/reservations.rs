@@ -1,14 +1,12 @@
 //! Reservations: what clients ask of them, and whom they bar.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::Rig;
 use azekura_base::{Generation, IoLimits, PgId, SessionId, VolumeId};
 use azekura_frontend::{Effect, ReservationAnswer, ReservationRequest, Reservations};
 use azekura_model::{RegistrantName, ReservationCommand, ReservationKind, ReservationStatus, ReservationsRecord};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use support::Rig;
 
 /// The record of a volume after a host has reserved it.
 fn reserved(kind: ReservationKind) -> ReservationsRecord {

@@ -1,8 +1,7 @@
 //! Initiators that have to prove something (RFC 7143 section 12.1.3): who is let in, and who is not.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{CHALLENGE, Gate, Peer, TARGET, login, text};
 use azekura_base::{ChapSecret, ChapSecrets, GrantId, HostName};
 use azekura_frontend::{Admittance, Event, Named};
 use azekura_iscsi::Connection;
@@ -12,7 +11,6 @@ use azekura_iscsi::login::text::parse;
 use azekura_iscsi::pdu::initiator::LoginRequest;
 use proptest::prelude::*;
 use std::sync::Arc;
-use support::{CHALLENGE, Gate, Peer, TARGET, login, text};
 
 const ME: &str = "iqn.2000-01.example:me";
 const SECRET: &[u8] = b"the initiator's secret";

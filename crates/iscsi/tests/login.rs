@@ -1,8 +1,7 @@
 //! The login phase (RFC 7143 section 6.3), discovery, and refused logins.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{Gate, Late, One, Peer, TARGET, login, text};
 use azekura_base::{GrantId, HostName, NodeId};
 use azekura_frontend::{Admittance, Event, Named, Opening, Portal, Portals};
 use azekura_iscsi::login::text::parse;
@@ -10,7 +9,6 @@ use azekura_iscsi::pdu::Bhs;
 use azekura_iscsi::pdu::initiator::{LoginRequest, TEXT};
 use azekura_iscsi::pdu::target::REJECT;
 use proptest::prelude::*;
-use support::{Gate, Late, One, Peer, TARGET, login, text};
 
 const ME: (&str, &str) = ("InitiatorName", "iqn.2000-01.example:me");
 

@@ -2,8 +2,7 @@
 //! is in the middle of, nothing of it is under way when the later one's login is answered, or comes after that.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{TARGET, command, data_out, login, text, write_10};
 use azekura_base::{Generation, LayerId, Shard, VolumeId};
 use azekura_frontend::{Client, ClientLimits, Clients, Context, Effect, Frontend, Member, News, Nexuses, Word};
 use azekura_gateway::{Backend, Keyring, Op, Outcome, VolumeView};
@@ -15,7 +14,6 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use support::{TARGET, command, data_out, login, text, write_10};
 
 const SHARDS: usize = 3;
 const SECTOR: usize = 512;

@@ -1,15 +1,13 @@
 //! Persistent reservations between sessions of one volume: their commands, whom they bar, and what is told.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{Peer, collect, command, login, read_10, write_10};
 use azekura_base::VolumeId;
 use azekura_frontend::{Protocol, ReservationAnswer, ReservationRequest, Reservations};
 use azekura_iscsi::pdu::initiator::{LoginRequest, ScsiCommand};
 use azekura_iscsi::pdu::reader::Pdu;
 use azekura_model::{RESERVATION_CHANGES_KEPT, RegistrantName, ReservationCommand, ReservationsRecord};
 use std::sync::Arc;
-use support::{Peer, collect, command, login, read_10, write_10};
 
 const GOOD: u8 = 0;
 const CHECK: u8 = 2;

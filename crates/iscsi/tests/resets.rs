@@ -2,13 +2,11 @@
 //! 5.14 and 7).
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{One, Peer, command, read_10, write_10};
 use azekura_frontend::{Event, Protocol};
 use azekura_iscsi::pdu::Bhs;
 use azekura_iscsi::pdu::initiator::TASK_MANAGEMENT;
 use azekura_iscsi::pdu::target::TASK_MANAGEMENT_RESPONSE;
-use support::{One, Peer, command, read_10, write_10};
 
 const CLEAR_TASK_SET: u8 = 4;
 const LOGICAL_UNIT_RESET: u8 = 5;

@@ -1,12 +1,10 @@
 //! What a volume says of itself as a logical unit, and what it refuses.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{Peer, VOLUME_BYTES, read_10, write_10};
 use azekura_base::NodeId;
 use azekura_frontend::{PathState, Portals};
 use std::collections::BTreeMap;
-use support::{Peer, VOLUME_BYTES, read_10, write_10};
 
 const CHECK: u8 = 2;
 const BLOCKS: u32 = (VOLUME_BYTES / 512) as u32;
@@ -155,7 +153,7 @@ fn verify_compares() {
     verify[1] = 0;
     assert_eq!(peer.read(&verify, 0).1, 0);
     peer.hold = true;
-    let bhs = peer.command(&support::command(
+    let bhs = peer.command(&crate::support::command(
         &{
             let mut all = write_10(0, 4096);
             all[0] = 0x2f;
@@ -176,7 +174,7 @@ fn verify_compares() {
         azekura_gateway::Outcome::Failed(azekura_base::IoStatus::Io),
     );
     peer.let_go();
-    assert_eq!(why(&support::collect(&peer.received()).2), (3, 0x11, 0));
+    assert_eq!(why(&crate::support::collect(&peer.received()).2), (3, 0x11, 0));
     peer.hold = false;
     verify[1] = 6;
     assert_eq!(peer.write(&verify, &[4; 512], 512, 512).0, 0, "one block, for each");
@@ -215,10 +213,10 @@ fn commands_are_listed_one_and_all() {
 fn other_logical_units_are_not_there() {
     let mut peer = Peer::logged_in(&[]);
     let mut ask = |cdb: &[u8]| {
-        let mut command = support::command(cdb, 96, 0, true);
+        let mut command = crate::support::command(cdb, 96, 0, true);
         command.lun[1] = 1;
         let bhs = peer.command(&command);
-        support::collect(&peer.exchange(bhs, &[]))
+        crate::support::collect(&peer.exchange(bhs, &[]))
     };
     assert_eq!(ask(&[0x12, 0, 0, 0, 96, 0]).0[0], 0x7f);
     assert_eq!(why(&ask(&[0, 0, 0, 0, 0, 0]).2), (5, 0x25, 0));
@@ -252,7 +250,7 @@ fn a_volume_that_has_grown_is_noticed() {
     struct Grown(u64);
     impl azekura_frontend::Exports for Grown {
         fn find(&self, name: &str) -> Option<azekura_frontend::Export> {
-            azekura_frontend::Exports::find(&support::One, name)
+            azekura_frontend::Exports::find(&crate::support::One, name)
                 .map(|export| azekura_frontend::Export { size: self.0, ..export })
         }
         fn listing(&self, _: &'static str, _: &azekura_frontend::MakeListing<'_>) -> azekura_frontend::Listing {
@@ -261,10 +259,10 @@ fn a_volume_that_has_grown_is_noticed() {
     }
     let mut peer = Peer::logged_in(&[]);
     let ask = |peer: &mut Peer, cdb: &[u8], room| {
-        let bhs = peer.command(&support::command(cdb, room, 0, true));
+        let bhs = peer.command(&crate::support::command(cdb, room, 0, true));
         peer.queue(bhs, &[]);
         peer.run(&Grown(2 * VOLUME_BYTES as u64));
-        support::collect(&peer.received())
+        crate::support::collect(&peer.received())
     };
     assert_eq!(why(&ask(&mut peer, &[0; 6], 0).2), (6, 0x2a, 9), "a unit attention, once");
     assert_eq!(ask(&mut peer, &[0; 6], 0).1, 0);
@@ -293,7 +291,7 @@ fn an_initiator_learns_which_path_is_the_better_one() {
 fn each_node_is_a_port_of_its_own() {
     let mut peer = Peer::new();
     (peer.portals, peer.path) = (Portals::of(NodeId(3)), PathState::NonOptimized);
-    let mut peer = peer.log_in(support::login(1, 3), &[]);
+    let mut peer = peer.log_in(crate::support::login(1, 3), &[]);
     let (data, ..) = peer.read(&port_groups(0, 255), 255);
     assert_eq!(data[4..], [1, 0x83, 0, 3, 0, 2, 0, 1, 0, 0, 0, 3], "not optimized, group 3, port 3");
     let page = inquiry(&mut peer, 0x83);

@@ -1,14 +1,12 @@
 //! Commands, their data and their order in the full feature phase.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{Peer, collect, command, data_out, read_10, write_10};
 use azekura_frontend::Event;
 use azekura_iscsi::pdu::initiator::{LOGOUT, NOP_OUT, SNACK, TASK_MANAGEMENT};
 use azekura_iscsi::pdu::target::{LOGOUT_RESPONSE, NOP_IN, R2T, REJECT, SCSI_RESPONSE, TASK_MANAGEMENT_RESPONSE};
 use azekura_iscsi::pdu::{Bhs, NO_TAG};
 use proptest::prelude::*;
-use support::{Peer, collect, command, data_out, read_10, write_10};
 
 fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 + at / 512 + seed) as u8).collect()
@@ -126,7 +124,7 @@ fn data_in_another_order_fails_its_command() {
 fn commands_are_carried_out_in_the_order_of_their_numbers() {
     let mut peer = Peer::logged_in(&[]);
     let first = peer.command(&command(&write_10(0, 1), 0, 512, true));
-    let second = peer.command(&support::command(&write_10(0, 1), 0, 512, true));
+    let second = peer.command(&crate::support::command(&write_10(0, 1), 0, 512, true));
     let mut second = second;
     second.put_u32(16, 78);
     assert!(peer.exchange(second, &[2; 512]).is_empty(), "it waits for the one before");
@@ -176,7 +174,7 @@ fn what_waits_for_memory_lets_data_come() {
     let pdus = peer.data_out(77, r2t[0].bhs.u32(20), 0, &[5; 4096], 1024);
     assert_eq!(collect(&pdus).1, 0);
     peer.has_room = true;
-    peer.run(&support::One);
+    peer.run(&crate::support::One);
     assert_eq!(collect(&peer.received()).0, [5; 4096]);
 }
 
@@ -195,7 +193,7 @@ fn data_that_nobody_asked_for_is_not_taken_before_there_is_memory() {
     assert!(!azekura_frontend::StreamProtocol::wants_bytes(&peer.conn), "nothing more is received");
     assert!(azekura_frontend::Protocol::wants_room(&peer.conn).is_some_and(|bytes| bytes > 1024));
     peer.has_room = true;
-    peer.run(&support::One);
+    peer.run(&crate::support::One);
     assert_eq!(collect(&peer.received()).1, 0);
     assert_eq!(peer.volume[8 * 512..10 * 512], [6; 1024]);
 }
@@ -274,7 +272,7 @@ fn who_does_not_take_answers_is_not_listened_to() {
     let waiting = azekura_frontend::StreamProtocol::outbox_mut(&mut peer.conn).len();
     assert!((256 << 10..320 << 10).contains(&waiting), "{waiting} bytes wait");
     assert!(peer.received().len() < 40);
-    peer.run(&support::One);
+    peer.run(&crate::support::One);
     assert_eq!(peer.exchange(ping, &[1; 8]).last().map(|pdu| pdu.data.len()), Some(8));
 }
 

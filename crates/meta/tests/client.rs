@@ -1,12 +1,11 @@
 //! The client against both servers: every test here runs with the embedded server and with a real etcd process.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
 use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::Server;
 use azekura_base::{DeviceId, Epoch, LayerId, NodeId, PeerKey, PgId, Shard};
 use azekura_meta::client::{EtcdClient, Txn};
 use azekura_meta::cluster::{CasOutcome, ClassSpec, DeviceSpec, MetaClient, NodeSpec};
@@ -17,7 +16,6 @@ use azekura_model::{
     DeviceFailure, Endpoint, EtcdError, FailureDomain, FailureKind, Kind, LayerState, MetaError, Model, NodeRecord,
     SettingsRecord, VolumeAccess,
 };
-use support::Server;
 
 const GIB: u64 = 1 << 30;
 

@@ -1,11 +1,9 @@
 //! The embedded server's start with what it may find: another process, a taken port, a broken database.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{Folder, loopback};
 use azekura_meta::cluster::MetaClient;
 use azekura_meta::server::{EmbeddedServer, ServerError};
-use support::{Folder, loopback};
 
 #[tokio::test]
 async fn a_second_server_on_one_database_or_port() {

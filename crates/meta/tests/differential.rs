@@ -1,14 +1,12 @@
 //! The embedded server against etcd itself: the same random requests to both, the same answers from both.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::Server;
 use azekura_meta::etcd::{
     CompactionRequest, Compare, DeleteRangeRequest, Event, KVClient, PutRequest, RangeRequest, RequestOp, TxnRequest,
     WatchClient, WatchCreateRequest, WatchRequest, compare::TargetUnion, request_op, watch_request,
 };
 use prost::Message;
-use support::Server;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 

@@ -2,13 +2,12 @@
 //! what becomes of layers that nothing names any more.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::Server;
 use azekura_base::{DeviceId, LayerId, NodeId, PeerKey, Shard};
 use azekura_meta::cluster::{ClassSpec, DeviceSpec, MetaClient, NodeSpec};
 use azekura_model::transitions::attachments::AttachRequest;
@@ -21,7 +20,6 @@ use azekura_model::{
     Kind, LayerEnd, LayerHolders, LayerState, MetaError, Model, ProtectionRecord, SnapshotOrigin, SnapshotRecord,
     VolumeAccess, VolumeRecord,
 };
-use support::Server;
 
 const GIB: u64 = 1 << 30;
 

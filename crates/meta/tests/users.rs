@@ -2,18 +2,16 @@
 //! users and roles.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
 use std::fs::{Permissions, set_permissions, write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::support::{Folder, Server};
 use azekura_base::NodeId;
 use azekura_meta::MetaClient;
 use azekura_meta::client::{EtcdClient, Servers, Txn, User};
 use azekura_model::EtcdError;
-use support::{Folder, Server};
 
 /// How long a token counts.
 const TTL: Duration = Duration::from_secs(1);

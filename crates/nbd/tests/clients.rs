@@ -1,13 +1,11 @@
 //! Meets clients that we did not write, over real sockets: libnbd's tools, QEMU's, and fio.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::server::Server;
 use azekura_base::VolumeId;
 use azekura_frontend::{Export, Verbs};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::server::Server;
 
 const MIB: u64 = 1 << 20;
 

@@ -1,14 +1,12 @@
 //! The handshake, option by option. Section names are those of the NBD protocol document.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::Fixed;
+use crate::support::client::{Heard, Say, hear, info_data, meta_data, sent};
 use azekura_base::VolumeId;
 use azekura_frontend::{Export, Verbs};
 use azekura_nbd::numbers::*;
 use azekura_nbd::{Event, LIST_REPLY_MAX, OPTION_DATA_MAX, OPTION_SKIP_MAX, STRING_MAX, Session, Violation};
-use support::Fixed;
-use support::client::{Heard, Say, hear, info_data, meta_data, sent};
 
 const COMMON: u16 = FLAG_HAS_FLAGS | FLAG_SEND_FLUSH | FLAG_SEND_FUA | FLAG_CAN_MULTI_CONN | FLAG_SEND_CACHE;
 const WRITABLE: u16 = COMMON | FLAG_SEND_TRIM | FLAG_SEND_WRITE_ZEROES | FLAG_SEND_FAST_ZERO;

@@ -2,14 +2,12 @@
 //! document.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::client::{Heard, Say, info_data, meta_data, sent};
 use azekura_base::VolumeId;
 use azekura_frontend::{Export, Exports, Listing, MakeListing, Opening};
 use azekura_nbd::numbers::*;
 use azekura_nbd::{Command, Event, Session, Violation};
 use std::cell::{Cell, RefCell};
-use support::client::{Heard, Say, info_data, meta_data, sent};
 
 /// Exports that can't always be opened at once.
 struct Attached(RefCell<Opening>);

@@ -1,16 +1,14 @@
 //! Hostile bytes, and honest bytes cut anywhere.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::Fixed;
+use crate::support::client::{Say, feed, info_data, meta_data, sent};
 use azekura_base::VolumeId;
 use azekura_frontend::{Export, Verbs};
 use azekura_nbd::numbers::*;
 use azekura_nbd::{Command, ErrorCode, Event, Extent, LIST_REPLY_MAX, OUTBOX_MAX, ReadPiece, Session};
 use bytes::Bytes;
 use proptest::prelude::*;
-use support::Fixed;
-use support::client::{Say, feed, info_data, meta_data, sent};
 
 const SIZE: u64 = 1 << 20;
 

@@ -1,15 +1,13 @@
 //! Addresses that demand TLS: *TLS support*, FORCEDTLS mode.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::Fixed;
+use crate::support::VolumeId;
+use crate::support::client::{Heard, Say, feed, hear, info_data, meta_data, sent};
 use azekura_frontend::{Export, Exports, Listing, MakeListing, Opening};
 use azekura_nbd::numbers::*;
 use azekura_nbd::{Event, HANDSHAKE_OUTBOX_MAX, OPTION_DATA_MAX, OPTION_SKIP_MAX, Session, Violation};
 use proptest::prelude::*;
-use support::Fixed;
-use support::VolumeId;
-use support::client::{Heard, Say, feed, hear, info_data, meta_data, sent};
 
 /// Nobody may ask for these.
 struct Untouchable;

@@ -1,8 +1,8 @@
 //! The transmission phase, command by command. Section names are those of the NBD protocol document.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::client::{Heard, ReplyChunk, Say, feed, hear, meta_data, sent};
+use crate::support::{Export, Fixed, VolumeId};
 use azekura_frontend::{Verb, Verbs};
 use azekura_nbd::numbers::*;
 use azekura_nbd::{
@@ -11,8 +11,6 @@ use azekura_nbd::{
 };
 use bytes::Bytes;
 use proptest::prelude::*;
-use support::client::{Heard, ReplyChunk, Say, feed, hear, meta_data, sent};
-use support::{Export, Fixed, VolumeId};
 
 const SIZE: u64 = 1 << 40;
 

@@ -1,8 +1,7 @@
 //! Hosts that have to prove something (Base section 8.13.5), over connections: who is let in, and who is not.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::host::{CHALLENGE, HOST, Host, SUBSYSTEM, identify, read, write};
 use azekura_base::{ChapSecret, ChapSecrets, DhchapKey, DhchapTransform, GrantId, HostName};
 use azekura_frontend::{Admittance, Event, Named};
 use azekura_nvme::authentication::messages::Message;
@@ -15,7 +14,6 @@ use azekura_nvme::pdu::Digests;
 use azekura_nvme::properties::CSTS;
 use azekura_nvme::{Completion, Controllers, Status};
 use std::sync::Arc;
-use support::host::{CHALLENGE, HOST, Host, SUBSYSTEM, identify, read, write};
 
 /// ATR in what is answered to Connect.
 const REQUIRED: u64 = 1 << 17;

@@ -1,8 +1,7 @@
 //! Connect, and what an admin queue says: properties, Identify, features, log pages, events.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::host::{ENABLE, HOST, Host, One, SUBSYSTEM, identify as ask_for, log as ask_log, read, write};
 use azekura_base::{GrantId, HostName, NodeId};
 use azekura_frontend::{Admittance, Event, Named, Opening, PathState, Portal, Protocol};
 use azekura_nvme::command::Command;
@@ -14,7 +13,6 @@ use azekura_nvme::properties::{CC, CSTS};
 use azekura_nvme::{Controllers, Status, identify, log};
 use std::rc::Rc;
 use std::sync::Arc;
-use support::host::{ENABLE, HOST, Host, One, SUBSYSTEM, identify as ask_for, log as ask_log, read, write};
 
 fn controllers() -> Arc<Controllers> {
     let controllers = Arc::new(Controllers::new(1));

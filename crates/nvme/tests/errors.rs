@@ -1,14 +1,12 @@
 //! Each way in which a PDU can be wrong, and the Fatal Error Status and Information that say so.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{DATA_MAX, beginning, bytes_of, feed, read, read_fresh, sent, terms};
 use azekura_base::Outbox;
 use azekura_nvme::pdu::reader::{Reader, Side};
 use azekura_nvme::pdu::transfers::Transfers;
 use azekura_nvme::pdu::*;
 use bytes::Bytes;
-use support::{DATA_MAX, beginning, bytes_of, feed, read, read_fresh, sent, terms};
 
 const BOTH: Digests = Digests { header: true, data: true };
 const NONE: Digests = Digests { header: false, data: false };

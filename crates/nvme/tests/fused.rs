@@ -1,8 +1,7 @@
 //! Compare, and Compare and Write as two fused commands (NVM sections 3.2.1 and 3.2.7).
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::host::*;
 use azekura_frontend::{Event, Request};
 use azekura_nvme::command::io::{Flags, Io};
 use azekura_nvme::command::{Command, Entry, Sgl};
@@ -10,7 +9,6 @@ use azekura_nvme::pdu::reader::Received;
 use azekura_nvme::pdu::{Digests, Pdu};
 use azekura_nvme::{Controllers, Status};
 use std::sync::Arc;
-use support::host::*;
 
 const NO: u8 = 0;
 const FIRST: u8 = 1;

@@ -1,12 +1,10 @@
 //! The bytes of each PDU, as the figures of TCP section 3.6.2 and the structures of Linux's nvme-tcp.h have them.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{sent, terms};
 use azekura_nvme::pdu::fatal::TerminateRequest;
 use azekura_nvme::pdu::*;
 use bytes::Bytes;
-use support::{sent, terms};
 
 const NONE: Digests = Digests { header: false, data: false };
 const BOTH: Digests = Digests { header: true, data: true };

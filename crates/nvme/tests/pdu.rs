@@ -1,8 +1,7 @@
 //! PDUs come out as they went in, cut anywhere, and bytes that are none do no harm.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{DATA_MAX, feed, read, sent, side_of, terms};
 use azekura_base::Outbox;
 use azekura_nvme::pdu::fatal::TerminateRequest;
 use azekura_nvme::pdu::reader::{Reader, Received, Side, Taking};
@@ -10,7 +9,6 @@ use azekura_nvme::pdu::writer::put;
 use azekura_nvme::pdu::*;
 use bytes::Bytes;
 use proptest::prelude::*;
-use support::{DATA_MAX, feed, read, sent, side_of, terms};
 
 fn digests() -> impl Strategy<Value = Digests> {
     any::<(bool, bool)>().prop_map(|(header, data)| Digests { header, data })
@@ -145,8 +143,8 @@ proptest! {
             bytes[4..8].copy_from_slice(&128_u32.to_le_bytes());
         }
         for side in [Side::Controller, Side::Host] {
-            let whole = support::read_fresh(side, &bytes, usize::MAX);
-            prop_assert_eq!(&support::read_fresh(side, &bytes, piece), &whole);
+            let whole = crate::support::read_fresh(side, &bytes, usize::MAX);
+            prop_assert_eq!(&crate::support::read_fresh(side, &bytes, piece), &whole);
         }
     }
 
@@ -159,8 +157,8 @@ proptest! {
         ] {
             let mut outbox = Outbox::new();
             put(&mut outbox, &terms(Digests { header: true, data: true }, 31), &pdu, &[]);
-            let stream = support::bytes_of(&mut outbox);
-            let (read, end) = support::read_fresh(side_of(pdu.kind()), &stream, 5);
+            let stream = crate::support::bytes_of(&mut outbox);
+            let (read, end) = crate::support::read_fresh(side_of(pdu.kind()), &stream, 5);
             prop_assert_eq!((read.len(), read[0].pdu, end), (1, pdu, None));
         }
     }

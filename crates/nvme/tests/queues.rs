@@ -1,8 +1,7 @@
 //! I/O queues: commands and their data, memory, and hosts that do what they may not.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::host::*;
 use azekura_base::IoStatus;
 use azekura_frontend::{Event, Protocol, StreamProtocol};
 use azekura_gateway::Outcome;
@@ -13,7 +12,6 @@ use azekura_nvme::pdu::{Digests, Pdu, ReadyToTransfer};
 use azekura_nvme::{Controllers, PARKED_BYTES_MAX, Status, TRANSFER_MAX};
 use proptest::prelude::*;
 use std::sync::Arc;
-use support::host::*;
 
 fn controllers() -> Arc<Controllers> {
     Arc::new(Controllers::new(1))
@@ -181,7 +179,7 @@ fn wrong_data_fails_its_command_and_nothing_else() {
         is_last: false,
         is_success: false,
     };
-    let mut bytes = support::sent(&[(Pdu::HostData(header), vec![data[..4096].to_vec().into()])], &io.terms);
+    let mut bytes = crate::support::sent(&[(Pdu::HostData(header), vec![data[..4096].to_vec().into()])], &io.terms);
     *bytes.last_mut().unwrap() ^= 1;
     io.send_bytes(&bytes);
     let rest = ReadyToTransfer { offset: 4096, len: 4096, ..r2t };
@@ -228,7 +226,7 @@ fn capsules_wait_when_there_is_no_memory() {
     assert!(io.conn.wants_bytes());
     let id = io.next_id();
     let capsule = Pdu::Command(write(sent as u64 * 16, 8192).entry(id, &Sgl::InCapsule { offset: 0, len: 8192 }).0);
-    let bytes = support::sent(&[(capsule, vec![data.clone().into()])], &io.terms);
+    let bytes = crate::support::sent(&[(capsule, vec![data.clone().into()])], &io.terms);
     assert!(io.send_bytes(&bytes) > 0 || !io.conn.wants_bytes(), "it waits in the stream");
     io.has_room = true;
     io.run();

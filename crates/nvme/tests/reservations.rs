@@ -1,8 +1,8 @@
 //! Reservations between hosts of one volume: their commands, and whom they bar.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::host::*;
+use crate::support::hosts::*;
 use azekura_base::VolumeId;
 use azekura_frontend::{Protocol, ReservationAnswer, Reservations};
 use azekura_model::{RegistrantName, ReservationCommand, ReservationKind, ReservationsRecord};
@@ -12,8 +12,6 @@ use azekura_nvme::pdu::Pdu;
 use azekura_nvme::pdu::reader::Received;
 use azekura_nvme::{Command, Status};
 use std::sync::Arc;
-use support::host::*;
-use support::hosts::*;
 
 fn number(bytes: &[u8], at: usize, len: usize) -> u64 {
     bytes[at..at + len].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))

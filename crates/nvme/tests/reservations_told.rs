@@ -1,8 +1,8 @@
 //! What controllers tell of reservations: that there are any, notifications and their events, and the features of both.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::host::*;
+use crate::support::hosts::*;
 use azekura_base::VolumeId;
 use azekura_frontend::Reservations;
 use azekura_model::{
@@ -13,8 +13,6 @@ use azekura_nvme::command::reservation::{Acquire, Register, Release, Reservation
 use azekura_nvme::pdu::{Digests, Pdu};
 use azekura_nvme::{Command, Controllers, Status, identify, log as page};
 use std::sync::Arc;
-use support::host::*;
-use support::hosts::*;
 
 const MASK: u8 = 0x82;
 const PERSISTENCE: u8 = 0x83;

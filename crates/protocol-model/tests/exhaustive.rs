@@ -2,7 +2,7 @@
 //! leave out.
 //!
 //! A write together with two restarts includes what has fewer of either; the smaller bounds beside it allow another
-//! epoch instead.
+//! epoch instead. What takes more than a few seconds is left to `--include-ignored`, for when the rules change.
 
 use azekura_protocol_model::{AckRule, Bounds, Membership};
 use stateright::{Checker, Model};
@@ -28,8 +28,14 @@ fn holds(ack: AckRule, [epochs, versions, writes, restarts]: [u8; 4]) {
 }
 
 #[test]
+#[ignore = "millions of states"]
 fn all_with_a_write_and_two_restarts() {
     holds(AckRule::All, [2, 3, 1, 2]);
+}
+
+#[test]
+fn all_with_a_write_and_a_restart() {
+    holds(AckRule::All, [2, 3, 1, 1]);
 }
 
 #[test]
@@ -38,11 +44,13 @@ fn majority_with_a_write_and_two_restarts() {
 }
 
 #[test]
+#[ignore = "millions of states"]
 fn each_site_with_a_write_and_two_restarts() {
     holds(AckRule::EachSite, [2, 3, 1, 2]);
 }
 
 #[test]
+#[ignore = "millions of states"]
 fn all_with_two_claims_a_write_and_a_restart() {
     holds(AckRule::All, [3, 3, 1, 1]);
 }
@@ -53,11 +61,13 @@ fn majority_with_two_claims_a_write_and_a_restart() {
 }
 
 #[test]
+#[ignore = "millions of states"]
 fn each_site_with_two_claims_a_write_and_a_restart() {
     holds(AckRule::EachSite, [3, 3, 1, 1]);
 }
 
 #[test]
+#[ignore = "millions of states"]
 fn majority_with_two_claims_that_are_confirmed_and_a_write() {
     holds(AckRule::Majority, [3, 4, 1, 0]);
 }

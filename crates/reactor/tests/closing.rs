@@ -2,15 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{Random, accept, during, localhost, reactor, turn, until};
 use azekura_reactor::{Close, CloseReason, Event, LINGER_MAX};
 use bytes::Bytes;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
-use support::{Random, accept, during, localhost, reactor, turn, until};
 
 #[test]
 fn close_after_drain_sends_everything_first() {

@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{PATIENCE, reactor, until};
 use azekura_reactor::Event;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{
@@ -11,7 +10,6 @@ use std::{
     net::{SocketAddr, TcpStream},
     time::Duration,
 };
-use support::{PATIENCE, reactor, until};
 
 #[test]
 fn accepting_goes_on_when_descriptors_are_to_be_had_again() {

@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{Echo, Random, reactor, turn};
 use azekura_base::{BLOCK_SIZE, PageBuf, copy_to_pages};
 use azekura_reactor::{DEVICE_DEPTH_MAX, DeviceOptions, Event, FileId, Reactor, Token};
 use bytes::Bytes;
 use std::{io, path::PathBuf};
-use support::{Echo, Random, reactor, turn};
 
 const SIZE: u64 = 16 << 20;
 const CREATE: DeviceOptions = DeviceOptions { create: true, size: Some(SIZE) };

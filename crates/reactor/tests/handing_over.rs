@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{Echo, accept, during, localhost, reactor, turn, until};
 use azekura_reactor::{Close, ConnId, Event, Options, Reactor};
 use bytes::Bytes;
 use std::{
@@ -14,7 +13,6 @@ use std::{
     thread,
     time::Duration,
 };
-use support::{Echo, accept, during, localhost, reactor, turn, until};
 
 fn ask(stream: &mut (impl Read + Write), payload: &[u8]) {
     stream.write_all(&(payload.len() as u32).to_le_bytes()).unwrap();

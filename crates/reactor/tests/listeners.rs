@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{Echo, during, localhost, reactor, until};
 use azekura_reactor::{Event, Options, PeerAddress, Reactor};
 use std::{
     io::{self, Read},
@@ -12,7 +11,6 @@ use std::{
     thread,
     time::Duration,
 };
-use support::{Echo, during, localhost, reactor, until};
 
 #[test]
 fn a_port_in_use_is_an_error_that_names_it() {

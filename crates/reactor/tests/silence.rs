@@ -2,15 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{Echo, accept, during, until};
 use azekura_reactor::{CloseReason, Event, KeepAlive, Options, Reactor};
 use std::{
     net::SocketAddr,
     process::{Child, Command, Stdio},
     time::Duration,
 };
-use support::{Echo, accept, during, until};
 
 /// A namespace with one link to this one.
 struct Far {

@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{Echo, PATIENCE, Random, accept, during, exchange, localhost, reactor, serve, turn, until};
 use azekura_reactor::{
     Close, CloseReason, Event, JUST_IN_TIME_BYTES, Options, PeerAddress, Reactor, SEND_LOW_WATER, SEND_NOW_MAX,
 };
@@ -15,7 +14,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use support::{Echo, PATIENCE, Random, accept, during, exchange, localhost, reactor, serve, turn, until};
 
 fn echo_tcp(options: Options) {
     let mut reactor = Reactor::new(options).unwrap();

@@ -3,8 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{Echo, reactor};
 use azekura_base::PageBuf;
 use azekura_reactor::{DeviceOptions, Reactor};
 use std::{
@@ -13,7 +12,6 @@ use std::{
     path::Path,
     process::{Command, Stdio},
 };
-use support::{Echo, reactor};
 
 const FOLDER: &str = "AZEKURA_TEST_FOLDER";
 

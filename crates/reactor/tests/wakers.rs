@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{PATIENCE, during, reactor, turn};
 use azekura_reactor::Event;
 use std::{
     sync::{
@@ -13,7 +12,6 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use support::{PATIENCE, during, reactor, turn};
 
 #[test]
 fn another_thread_wakes_a_sleeper() {

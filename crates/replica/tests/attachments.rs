@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::*;
 use azekura_base::*;
 use azekura_replica::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use support::*;
 
 const OK: Option<&Result<(), IoStatus>> = Some(&Ok(()));
 const REFUSED: Option<&Result<(), IoStatus>> = Some(&Err(IoStatus::Fenced));

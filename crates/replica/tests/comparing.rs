@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::*;
 use azekura_base::*;
 use azekura_replica::LEASE;
-use support::*;
 
 fn byte(cluster: &Cluster, at: usize) -> u8 {
     cluster.contents(device(0), ChunkIndex(0), BlockIndex(0))[at]

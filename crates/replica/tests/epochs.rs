@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::*;
 use azekura_base::*;
 use azekura_replica::*;
 use azekura_wire::{Learn, Message, NewEpoch, NewEpochOk};
 use std::time::Duration;
-use support::*;
 
 #[test]
 fn a_secondary_that_restarts_keeps_its_tail_and_gets_only_the_rest() {

@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::*;
 use azekura_base::*;
 use azekura_replica::*;
 use azekura_wire::Learn;
 use std::sync::Arc;
 use std::time::Duration;
-use support::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::*;
 use azekura_base::*;
 use azekura_replica::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use support::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 const STEP: Duration = Duration::from_millis(10);

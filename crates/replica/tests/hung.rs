@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::*;
 use azekura_base::*;
 use azekura_replica::*;
 use std::time::Duration;
-use support::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::*;
 use azekura_base::*;
 use std::time::Duration;
-use support::*;
 
 fn byte(cluster: &Cluster, at: usize) -> u8 {
     let block = BlockIndex((at / BLOCK_SIZE) as u16);

@@ -3,14 +3,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::*;
 use azekura_base::*;
 use azekura_replica::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use support::*;
 
 /// Something that happens; `u32`s name copies.
 #[derive(Clone, Debug)]

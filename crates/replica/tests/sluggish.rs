@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::*;
 use azekura_base::*;
 use azekura_replica::*;
 use std::time::Duration;
-use support::*;
 
 /// Writes one block after the other, each of which takes copy 1 so many ticks and the others none.
 fn write_slowly(cluster: &mut Cluster, first: u64, count: u64, ticks: u32) {

@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::*;
 use azekura_base::*;
 use azekura_replica::*;
 use std::time::Duration;
-use support::*;
 
 /// Copy 1 claims the group while copy 0, the primary, can reach neither it nor the configuration store. Ends when copy
 /// 2 has answered copy 1 and the configuration names both of these, before copy 2 has recorded the new epoch.

@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::*;
 use azekura_base::{BlockRange, Body, ChunkIndex, LayerId, PgId, RequestId, Run, SessionId};
 use azekura_store::{Completion, ReadError, Repair};
-use common::*;
 
 #[test]
 fn what_is_committed_is_read_and_survives_a_restart() {

@@ -1,13 +1,11 @@
 //! Leaves of the saved map that cannot be used: they cost their chunk on this copy, never the device.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::*;
 use azekura_base::{BlockIndex, BlockRange, Body, ChunkIndex, LayerId, PgId};
 use azekura_store::{
     Completion, Failure, LeafKey, MapDamage, MapError, ReadError, Repair, Report, SavedMap, UnknownBlocks, check,
 };
-use common::*;
 use std::time::Duration;
 
 const CHUNK: u32 = 2;

@@ -1,11 +1,9 @@
 //! Small rows of the saved map that are damaged: one copy costs nothing, and both are noticed.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::*;
 use azekura_base::LayerId;
 use azekura_store::{MapError, MapRow, SavedMap};
-use common::*;
 
 /// Two layers, one of which was merged into the other, all saved.
 fn saved() -> Rig {

@@ -2,11 +2,9 @@
 //! space back.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::*;
 use azekura_base::{Body, PgId};
 use azekura_store::{Initialisation, Options};
-use common::*;
 
 /// Where record `index` of `size` blocks lies: a chunk, and the first block in it.
 fn place(index: u64, size: u16) -> (u32, u16) {

@@ -1,14 +1,12 @@
 //! Damage and mix-ups: each gives a clear error or a safe refusal, never wrong data.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::*;
 use azekura_base::{BlockIndex, BlockRange, DeviceId, LayerId, PgId};
 use azekura_store::{
     CheckpointBatch, Completion, DeviceError, Done, Effect, Entry, Failure, Identity, InMemoryMap, Inspector, LeafKey,
     MapError, OpenError, ReadError, SavedLeaf, SavedMap, Severity, Store, check,
 };
-use common::*;
 
 /// A store with some history, closed.
 fn closed(writes: u64) -> (Disk, InMemoryMap) {

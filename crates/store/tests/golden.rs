@@ -2,8 +2,7 @@
 //! With GOLDEN=write in the environment the files are written anew.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::*;
 use azekura_base::{
     BlockIndex, BlockRange, Body, Checksum, ChunkIndex, Epoch, LayerId, PgId, Prepared, RequestId, Sequence, SessionId,
     Write, WriteHeader,
@@ -13,7 +12,6 @@ use azekura_store::{
     Repair, Requests, Root, SegmentRow, Store,
 };
 use bytes::Bytes;
-use common::*;
 
 /// Compares with the golden file, in which each line has 32 bytes, and lines of zeros are left out.
 fn golden(name: &str, bytes: &[u8]) {

@@ -1,13 +1,11 @@
 //! What two layers show differently, and what the end of one would give back.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::*;
 use azekura_base::{
     BLOCK_SIZE, BlockIndex, BlockRange, Body, ChunkIndex, CompareLayers, DifferingBlocks, LayerId, MeasureLayer, PgId,
 };
 use azekura_store::{Repair, Report};
-use common::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,11 +1,9 @@
 //! Blocks that no copy could give: reads of them fail, whatever happens to them, until they are written.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::*;
 use azekura_base::{BlockIndex, BlockRange, Body, Checksum, ChunkIndex, LayerId, PgId};
 use azekura_store::{ReadError, Repair, Report};
-use common::*;
 use std::time::Duration;
 
 const LOST: u16 = 3;

@@ -2,11 +2,9 @@
 //! each layer shows what it did.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::*;
 use azekura_base::{BlockIndex, BlockRange, ChunkIndex, LayerId, PgId, Sequence};
 use azekura_store::{Options, Repair, Report, Store};
-use common::*;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use std::collections::BTreeMap;

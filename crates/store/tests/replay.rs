@@ -1,11 +1,9 @@
 //! What a restart has to replay is bounded, also while no checkpoint can be saved.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::*;
 use azekura_base::PgId;
 use azekura_store::Options;
-use common::*;
 
 #[test]
 fn appending_waits_while_no_checkpoint_is_saved() {

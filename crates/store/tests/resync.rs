@@ -1,11 +1,9 @@
 //! A copy that was away is brought up to date from another one; a group that has moved away leaves nothing.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::*;
 use azekura_base::{BlockIndex, BlockRange, Body, ChunkIndex, LayerId, PgId, Sequence};
 use azekura_store::{ChangedChunk, ChunkDigest, Mark, Repair, Report};
-use common::*;
 
 const PG: PgId = PgId(1);
 

@@ -1,13 +1,11 @@
 //! Checkpoints that have no room, and what is read back of a saved map.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::*;
 use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
 use azekura_store::{
     Completion, Done, Effect, Entry, Leaf, LeafKey, MapError, Report, Root, SavedMap, SegmentRow, Store,
 };
-use common::*;
 use proptest::prelude::*;
 use std::time::Duration;
 

@@ -1,11 +1,9 @@
 //! Random overwriting of a device that is 70 % full: the cleaner keeps up, smoothly, and nothing is lost.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::*;
 use azekura_base::PgId;
 use azekura_store::Options;
-use common::*;
 use std::time::Duration;
 
 const DEPTH: u64 = 32;

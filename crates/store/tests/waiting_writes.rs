@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
+use crate::common::*;
 use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
 use azekura_store::{Completion, DeviceError, MapDamage, Options, ReadDevice, Report, SavedMap, check};
 use bytes::Bytes;
-use common::*;
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Clients that write blocks, and what the store does meanwhile.
 
+use super::device::Device;
 use crate::common::{IDENTITY, blocks, bytes_of, filled, flatten};
-use crate::device::Device;
 use azekura_base::{PgId, RequestId, SessionId, Write, WriteHeader};
 use azekura_store::{Completion, Done, Effect, InMemoryMap, Options, SavedMap, Statistics, Store};
 use std::fmt;

@@ -1,6 +1,6 @@
 //! What is done with a store, as drawn and as written down in `tests/histories`.
 
-use crate::state::{CHUNKS, GROUPS};
+use super::state::{CHUNKS, GROUPS};
 use proptest::prelude::*;
 
 #[derive(Debug, Clone)]

@@ -1,8 +1,8 @@
 //! Blocks that are moved into segments of their own: how many, and a device on which that happens.
 
-use crate::actions::Action;
-use crate::state::{CHUNKS, GROUPS};
-use crate::world::{Dice, World};
+use super::actions::Action;
+use super::state::{CHUNKS, GROUPS};
+use super::world::{Dice, World};
 use azekura_store::Statistics;
 
 /// What was moved before the last crash.

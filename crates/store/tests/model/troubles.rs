@@ -1,9 +1,9 @@
 //! A saved map of which leaves are damaged, that refuses to be read, or that has no room.
 
-use crate::actions::Trouble;
+use super::actions::Trouble;
+use super::state::*;
+use super::world::World;
 use crate::common::*;
-use crate::state::*;
-use crate::world::World;
 use azekura_base::{ChunkIndex, LayerId};
 use azekura_store::{MapDamage, ReadError, Report};
 use std::collections::BTreeSet;

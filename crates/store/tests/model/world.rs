@@ -1,11 +1,11 @@
 //! A store and its model, to which the same happens.
 
-use crate::actions::Action;
+use super::actions::Action;
+use super::moves::Moves;
+use super::opening::interrupted_open;
+use super::state::*;
+use super::troubles::Troubles;
 use crate::common::*;
-use crate::moves::Moves;
-use crate::opening::interrupted_open;
-use crate::state::*;
-use crate::troubles::Troubles;
 use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
 use azekura_store::{Completion, Mark, Options, ReadError, Repair, Report, Space, Store};
 use std::collections::{BTreeMap, BTreeSet};

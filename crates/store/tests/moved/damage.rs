@@ -1,8 +1,8 @@
 //! Torn and damaged headers: what can't be read of a segment of moved blocks costs no block that clients have.
 
+use super::load::{DEPTH, Lands, Load, options};
+use super::{apart, closed, segments};
 use crate::common::*;
-use crate::load::{DEPTH, Lands, Load, options};
-use crate::{apart, closed, segments};
 use azekura_store::{OpenError, SavedMap, SegmentInfo};
 
 pub fn at_header(info: &SegmentInfo, index: usize) -> usize {

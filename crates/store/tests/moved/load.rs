@@ -1,6 +1,6 @@
 //! Clients that overwrite some blocks often and others hardly, on a device whose writes end in any order.
 
-use crate::batch::{Batch, ENTRY_MOVED, KIND_MOVES};
+use super::batch::{Batch, ENTRY_MOVED, KIND_MOVES};
 use crate::common::{Disk, Rig, bytes_of, filled};
 use azekura_base::{PgId, Sequence};
 use azekura_store::{InMemoryMap, Options, SavedMap};

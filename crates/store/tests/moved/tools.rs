@@ -1,8 +1,8 @@
 //! What the tools say of segments of moved blocks.
 
-use crate::damage::at_header;
-use crate::load::options;
-use crate::{apart, closed, segments};
+use super::damage::at_header;
+use super::load::options;
+use super::{apart, closed, segments};
 use azekura_store::{RecordInfo, SavedMap, Severity, check};
 use std::collections::BTreeMap;
 

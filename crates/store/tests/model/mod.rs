@@ -7,17 +7,15 @@
 #![allow(clippy::unwrap_used)]
 
 mod actions;
-#[path = "../common/mod.rs"]
-mod common;
 mod moves;
 mod opening;
 mod state;
 mod troubles;
 mod world;
 
+use crate::common::tiny;
 use actions::{action, action_in_trouble, parse};
 use azekura_store::Options;
-use common::tiny;
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
 use std::cell::Cell;
@@ -188,7 +186,7 @@ fn no_record_tells_a_commit_ahead_of_a_copy_that_waits() {
 }
 
 /// Makes the history in the file that HISTORY names as short as it can be while it fails with a message that contains
-/// WHY, and prints it: cargo test -p azekura-store --test model minimise -- --ignored --nocapture
+/// WHY, and prints it: cargo test -p azekura-store --test integration minimise -- --ignored --nocapture
 #[test]
 #[ignore = "a tool"]
 fn minimise() {

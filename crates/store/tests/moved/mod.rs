@@ -2,14 +2,12 @@
 #![allow(clippy::unwrap_used)]
 
 mod batch;
-#[path = "../common/mod.rs"]
-mod common;
 mod damage;
 mod load;
 mod tools;
 
+use crate::common::Disk;
 use azekura_store::{InMemoryMap, Inspector, SavedMap, SegmentInfo};
-use common::Disk;
 use load::{Lands, Load, options};
 use std::collections::BTreeSet;
 

@@ -2,11 +2,9 @@
 //!
 //! It is counted, not timed, so it is the same on each machine. The table of decision 0036:
 //!
-//!     cargo test --release -p azekura-store --test cleaning -- --ignored --nocapture
+//!     cargo test --release -p azekura-store --test integration cleaning:: -- --ignored --nocapture
 #![allow(clippy::unwrap_used)]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod device;
 mod load;
 

@@ -1,0 +1,23 @@
+//! The store on a device in memory, which loses, tears and delays what it is told to.
+//!
+//! One program, since each is linked for itself, with all that it uses.
+#![allow(clippy::unwrap_used)]
+
+mod basic;
+mod broken_leaves;
+mod broken_rows;
+mod capacity;
+mod cleaning;
+mod common;
+mod damage;
+mod golden;
+mod layers;
+mod lost;
+mod merged_copies;
+mod model;
+mod moved;
+mod replay;
+mod resync;
+mod saved_map;
+mod sustained;
+mod waiting_writes;
