@@ -130,3 +130,15 @@ fn no_text_makes_the_reader_panic() {
         }
     }
 }
+
+#[test]
+fn what_is_dangerous_is_noted() {
+    let notes = |text: &str| ConfigFile::parse(Path::new("f"), &format!("[node]\n{text}")).unwrap().notes();
+    let plain = "serve-config-transport = \"plain\"\n";
+    let served = notes(&format!("{plain}serve-config = \"10.0.0.1:7179\""));
+    assert!(served.len() == 1 && served[0].contains("10.0.0.1:7179"), "{served:?}");
+    assert!(notes(&format!("{plain}serve-config = \"[::1]:7179\"")).is_empty());
+    assert!(notes("serve-config = \"10.0.0.1:7179\"").is_empty(), "it has TLS");
+    let asked = notes("config = [\"https://a:1\", \"http://b:1\", \"c:1\", \"http://localhost:1\", \"127.0.0.1:1\"]");
+    assert!(asked.len() == 2 && asked[0].contains("http://b:1") && asked[1].contains("c:1"), "{asked:?}");
+}
