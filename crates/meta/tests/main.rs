@@ -7,6 +7,7 @@ mod client;
 mod damage;
 mod differential;
 mod etcdctl;
+mod secured;
 mod snapshots;
 mod support;
 mod users;

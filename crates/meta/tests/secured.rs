@@ -1,12 +1,11 @@
 //! The embedded server with TLS: nodes that the database knows by their keys are let in, and nobody else.
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Folder, loopback};
 use azekura_base::PeerKey;
 use azekura_meta::MetaClient;
 use azekura_meta::client::{Admission, ClusterTls, EtcdClient, KnownServers, Servers, Txn, admission};
@@ -15,7 +14,6 @@ use azekura_meta::server::{EmbeddedServer, ServerTls};
 use azekura_model::SettingsRecord;
 use azekura_transport::NodeKey;
 use azekura_transport::https::{Authority, Https, Reached, outside};
-use support::{Folder, loopback};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
