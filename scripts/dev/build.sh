@@ -5,12 +5,12 @@
 locate_binary() { AZEKURA=${AZEKURA_BIN:-${CARGO_TARGET_DIR:-$ROOT/target}/release/azekura}; }
 
 # build_binary [PROFILE]: builds the binary, as a release unless told `dev`, (or takes AZEKURA_BIN) and sets AZEKURA to
-# its path. With `dev` the whole workspace's features are those that the tests were built with.
+# its path. With `dev` it is built beside the tests, whose dependencies have features more: else most would be built anew.
 build_binary() {
     local profile=${1:-release} chosen=(--package azekura)
     locate_binary
     if [[ $profile == dev ]]; then
-        chosen=(--workspace --bin azekura)
+        chosen=(--workspace --tests --bin azekura)
         [[ -n ${AZEKURA_BIN:-} ]] || AZEKURA=${CARGO_TARGET_DIR:-$ROOT/target}/debug/azekura
     fi
     if [[ -n ${AZEKURA_BIN:-} ]]; then

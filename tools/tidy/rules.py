@@ -232,13 +232,15 @@ def _imports(source):
 
 
 def tests_left_out(sources, _excuses):
-    """Where a crate's tests are one program, each file of them is named in that program: else nobody runs it."""
+    """Where a crate's tests are one program, each file of them is named there, or is another: else nobody runs it."""
     texts = {source.path: source.text for source in sources}
     for path in texts:
         folder, file = str(PurePosixPath(path).parent), PurePosixPath(path)
         if not re.fullmatch(r"crates/[^/]+/tests", folder) or file.suffix != ".rs" or file.name == "main.rs":
             continue
         main = texts.get(f"{folder}/main.rs")
+        if f'path = "tests/{file.name}"' in texts.get(str(file.parent.parent / "Cargo.toml"), ""):
+            continue
         if main is not None and not re.search(rf"^mod {file.stem};$", main, re.MULTILINE):
             yield Finding(path, 0, "test-left-out", f"{folder}/main.rs has no `mod {file.stem};`")
 

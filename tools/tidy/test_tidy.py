@@ -177,6 +177,8 @@ def test_each_file_of_tests_is_named_where_they_are_one_program(source):
         source("crates/a/tests/main.rs", "mod one;\nmod support;\n"),
         source("crates/a/tests/one.rs", ""),
         source("crates/a/tests/two.rs", ""),
+        source("crates/a/tests/alone.rs", ""),
+        source("crates/a/Cargo.toml", '[[test]]\nname = "alone"\npath = "tests/alone.rs"\n'),
         source("crates/a/tests/support/mod.rs", ""),
         source("crates/b/tests/three.rs", ""),
     ]

@@ -98,12 +98,15 @@ fn changes() -> Vec<(&'static str, &'static str, Value, &'static str)> {
 }
 
 /// Those that have tests of their own.
-const ELSEWHERE: [(&str, &str); 5] = [
+const ELSEWHERE: [(&str, &str); 8] = [
     ("POST", "/v1/volumes/{name}/clone"),
     ("DELETE", "/v1/devices/{name}"),
     ("DELETE", "/v1/nodes/{name}"),
     ("POST", "/v1/join"),
     ("POST", "/v1/kek/rewrap"),
+    ("POST", "/v1/volumes/{name}/unlock"),
+    ("POST", "/v1/volumes/{name}/secret"),
+    ("POST", "/v1/node/unlock"),
 ];
 
 /// Whether a path is one of a route's.

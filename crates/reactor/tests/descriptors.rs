@@ -1,8 +1,9 @@
-//! Accepting without file descriptors. Alone in its file, for it lowers the limit of the whole process.
+//! Accepting without file descriptors. A program of its own, for it lowers the limit of the whole process.
 
 #![allow(clippy::unwrap_used)]
 
-use crate::support::{PATIENCE, reactor, until};
+mod support;
+
 use azekura_reactor::Event;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{
@@ -10,6 +11,7 @@ use std::{
     net::{SocketAddr, TcpStream},
     time::Duration,
 };
+use support::{PATIENCE, reactor, until};
 
 #[test]
 fn accepting_goes_on_when_descriptors_are_to_be_had_again() {

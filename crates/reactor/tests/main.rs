@@ -5,7 +5,6 @@
 
 mod bells;
 mod closing;
-mod descriptors;
 mod devices;
 mod handing_over;
 mod listeners;

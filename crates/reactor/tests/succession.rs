@@ -39,7 +39,7 @@ fn a_successor_of_a_killed_process_gets_everything() {
     }
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut former = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_successor_of_a_killed_process_gets_everything", "--nocapture"])
+        .args(["--exact", "succession::a_successor_of_a_killed_process_gets_everything", "--nocapture"])
         .env(FOLDER, folder.path())
         .stdout(Stdio::piped())
         .spawn()
