@@ -255,7 +255,9 @@ def test_rights_are_the_least(name):
                     assert own["allowPrivilegeEscalation"] is False
     rules = [rule for each in objects if each["kind"] in ("ClusterRole", "Role") for rule in each["rules"]]
     assert not any("*" in rule["resources"] + rule["verbs"] for rule in rules)
-    assert not any("secrets" in rule["resources"] for rule in rules)
+    secrets = [rule for rule in rules if "secrets" in rule["resources"]]
+    assert bool(secrets) == (name == "secret"), secrets
+    assert all(rule["verbs"] == ["get"] and rule["resourceNames"] for rule in secrets), secrets
     groups = {rule["apiGroups"][0] for rule in rules}
     assert ("snapshot.storage.k8s.io" in groups) == (name != "little")
 
