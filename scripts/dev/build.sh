@@ -5,7 +5,7 @@
 locate_binary() { AZEKURA=${AZEKURA_BIN:-${CARGO_TARGET_DIR:-$ROOT/target}/release/azekura}; }
 
 # build_binary [PROFILE]: builds the binary, as a release unless told `dev`, (or takes AZEKURA_BIN) and sets AZEKURA to
-# its path. With `dev` it is built beside the tests, whose dependencies have features more: else most would be built anew.
+# its path. With `dev` it is built beside the tests, whose dependencies have more features: else most is built anew.
 build_binary() {
     local profile=${1:-release} chosen=(--package azekura)
     locate_binary
