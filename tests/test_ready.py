@@ -36,9 +36,10 @@ def test_a_node_is_ready_when_its_devices_are_open_or_declared_failed(make_clust
     os.mkfifo(layers)
     node.start()
     wait_until(lambda: node.log().count("is up:") == 2, 60, "the node to start")
+    # Before, its data plane does not know the configuration yet.
+    wait_until(lambda: "devices" in ready(node)[1].get("message", ""), 30, "the node to say what it waits for")
     status, body = ready(node)
-    assert (status, body["code"]) == (503, "not_ready"), body
-    assert "devices" in body["message"] and body["hint"], body
+    assert (status, body["code"]) == (503, "not_ready") and body["hint"], body
     connection = http.client.HTTPConnection(HOST, node.api_port, timeout=30)
     connection.request("GET", "/v1/health")
     assert connection.getresponse().status == 200, "it lives all the same"

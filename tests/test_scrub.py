@@ -4,6 +4,8 @@ import json
 import random
 import urllib.request
 
+import pytest
+
 from tools.harness.cluster import run_cli
 from tools.harness.device import find_blocks, forge_block, log_files
 from tools.harness.nbd import Client
@@ -43,6 +45,7 @@ def test_a_scrub_mends_what_nobody_reads(make_cluster):
     assert cluster.unsound() == 0
 
 
+@pytest.mark.alone
 def test_what_no_copy_has_is_reported_and_goes_away_when_written(make_cluster):
     cluster = make_cluster(device_size="512MiB")
     cluster.create_volume(size="64MiB")

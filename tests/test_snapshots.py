@@ -482,6 +482,7 @@ def test_snapshots_outlive_a_crash(each_cluster):
         assert client.read(0, BLOCK) == noise(9)
 
 
+@pytest.mark.alone
 def test_protection_makes_and_thins_snapshots(cluster, make_volume):
     volume = make_volume("64MiB")
     shown = cluster.cli("volume", "protect", volume, "--every", "1s", "--keep", "4s")
