@@ -10,7 +10,7 @@ import pytest
 
 
 def pytest_addoption(parser):
-    parser.addoption("--alone", choices=["without", "only"], help="leave out the tests marked `alone`, or run only them")
+    parser.addoption("--alone", choices=["without", "only"], help="leave out what is marked `alone`, or run only that")
 
 
 def pytest_collection_modifyitems(config, items):

@@ -41,7 +41,7 @@ def dev(folder):
 
 
 def free_port_range():
-    """A base with its hundred ports most likely free, below those of other tests; a clash is reported by ./dev up by name."""
+    """A base whose hundred ports are most likely free; ./dev up reports a clash by name."""
     return free_port() // 200 * 100
 
 
