@@ -62,7 +62,8 @@ pub struct ScrubStarted {
     /// The groups. Their primaries begin within seconds.
     #[cfg_attr(test, schemars(with = "Vec<u32>"))]
     pub groups: Vec<PgId>,
-    /// When this was asked for, seconds since 1970: a scrub of the kind that ended at this time or later is the one.
+    /// When this was asked for, seconds since 1970: a group whose scrub of the kind is `done` at this time or later has
+    /// had one that began after that.
     pub wanted: u64,
 }
 
@@ -103,7 +104,7 @@ pub struct GroupScrubs {
 pub struct ScrubTimes {
     /// When somebody last asked for one.
     pub wanted: u64,
-    /// When one last ended, or the group was made.
+    /// When one last ended, or the group was made. Before `wanted` as long as none has ended that began after that.
     pub done: u64,
     /// Blocks that were damaged or differed between copies, also those that were mended, and chunks that could not be
     /// read, at that time.

@@ -319,9 +319,11 @@ pub struct ScrubTimes {
 }
 
 impl ScrubTimes {
-    /// A scrub has ended at this time: not before it was asked for, even if this clock is behind.
-    pub fn ended(&mut self, at: u64, findings: u64) {
-        (self.done, self.findings) = (at.max(self.wanted), findings);
+    /// A scrub has ended at this time, which was begun when `wanted` was `answers`: it counts for who has asked until
+    /// then, even if this clock is behind, and not for who has asked since, even if this clock is ahead.
+    pub fn ended(&mut self, at: u64, answers: u64, findings: u64) {
+        let at = if self.wanted > answers { at.min(self.wanted - 1) } else { at.max(self.wanted) };
+        (self.done, self.findings) = (at.max(self.done), findings);
     }
 }
 
@@ -461,4 +463,25 @@ pub struct LeaderRecord {
     pub node: NodeId,
     /// Since when, RFC 3339.
     pub since: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ScrubTimes;
+
+    #[test]
+    fn a_scrub_counts_for_those_who_asked_before_it_began() {
+        let after = |wanted, done, (at, answers)| {
+            let mut times = ScrubTimes { wanted, done, findings: 0 };
+            times.ended(at, answers, 3);
+            assert_eq!(times.findings, 3);
+            times.done
+        };
+        assert_eq!(after(0, 50, (100, 0)), 100, "nobody has asked");
+        assert_eq!(after(90, 50, (100, 90)), 100);
+        assert_eq!(after(110, 50, (100, 110)), 110, "the clock of this node is behind");
+        assert_eq!(after(95, 50, (100, 90)), 94, "somebody has asked while it was under way");
+        assert_eq!(after(95, 50, (94, 0)), 94);
+        assert_eq!(after(95, 50, (40, 0)), 50, "what was known stays");
+    }
 }

@@ -1,7 +1,7 @@
 //! What groups ask for: of other copies, of clients, of their store, and to tell people.
 
 use crate::copies::Key;
-use crate::effect::{Effect, FoundBlock};
+use crate::effect::{Effect, FoundBlock, ScrubWish};
 use crate::node::Node;
 use crate::pending::PendingOp;
 use azekura_base::{BlockRange, Body, DeviceId, Endpoint, LayerId, PgId, Sequence, Warning};
@@ -73,9 +73,11 @@ impl Node {
                 self.with_store(device, pending, |store, token| store.status(token, pg, layer, chunk));
             }
             Action::Scrubbed(report, findings) => {
-                self.balance.scrub_ended(pg);
+                // One that nobody knows of any more was not begun for anybody.
+                let wish = self.balance.scrub_ended(pg);
+                let wish = wish.unwrap_or(ScrubWish { kind: report.kind, deep: 0, light: 0 });
                 let found = findings.iter().map(|finding| self.found_block(finding)).collect();
-                self.effects.push_back(Effect::Scrubbed(pg, report, found));
+                self.effects.push_back(Effect::Scrubbed(pg, wish, report, found));
             }
             Action::Mended { device, range, scrubbing } => self.tell_mended(pg, device, range, scrubbing),
             Action::NoGoodCopy { range, scrubbing } => self.tell_lost(key, range, scrubbing),

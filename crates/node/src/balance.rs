@@ -1,10 +1,10 @@
 //! What is decided over all groups of a shard: when they look for silent copies, how many bring copies up to date at
 //! once, and which hand over to the shard that writes to them.
 
+use crate::effect::ScrubWish;
 use crate::throttle::Throttle;
 use azekura_base::{DeviceId, PgId};
-use azekura_replica::ScrubKind;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::num::NonZeroU8;
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ pub(crate) struct Balance {
     /// Groups that were handed over, and until when they stay.
     settled_until: BTreeMap<PgId, Duration>,
     /// Groups that wait for their scrub.
-    to_scrub: BTreeMap<PgId, ScrubKind>,
-    scrubbing: BTreeSet<PgId>,
+    to_scrub: BTreeMap<PgId, ScrubWish>,
+    scrubbing: BTreeMap<PgId, ScrubWish>,
     /// Groups with work in the background, as of the last tick.
     background: Vec<(PgId, DeviceId)>,
     throttle: Throttle,
@@ -43,7 +43,7 @@ impl Balance {
             count_at: now + COUNT_INTERVAL,
             settled_until: BTreeMap::new(),
             to_scrub: BTreeMap::new(),
-            scrubbing: BTreeSet::new(),
+            scrubbing: BTreeMap::new(),
             background: Vec::new(),
             throttle: Throttle::new(now),
             grant_at: now,
@@ -68,7 +68,8 @@ impl Balance {
         self.throttle.answered(time);
     }
 
-    pub(crate) fn scrub_ended(&mut self, pg: PgId) {
-        self.scrubbing.remove(&pg);
+    /// A scrub has ended: what was wished.
+    pub(crate) fn scrub_ended(&mut self, pg: PgId) -> Option<ScrubWish> {
+        self.scrubbing.remove(&pg)
     }
 }

@@ -3,7 +3,7 @@
 use crate::view::Place;
 use azekura_base::{DeviceId, Differences, Endpoint, LayerId, Measured, NotTold, PgId, Warning};
 use azekura_gateway::Outcome;
-use azekura_replica::{Client, Flaw, GroupConfig, ScrubReport};
+use azekura_replica::{Client, Flaw, GroupConfig, ScrubKind, ScrubReport};
 
 use azekura_wire::Message;
 use std::net::SocketAddr;
@@ -41,6 +41,26 @@ pub struct FoundBlock {
     pub mended: bool,
 }
 
+/// A scrub that is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScrubWish {
+    /// How closely it looks.
+    pub kind: ScrubKind,
+    /// When deep scrubs were asked for, as far as was known when this was found due: in the group's record,
+    /// `scrub.deep.wanted`.
+    pub deep: u64,
+    /// The same of light ones.
+    pub light: u64,
+}
+
+impl ScrubWish {
+    /// One scrub for both, which begins after both.
+    pub(crate) fn and(self, other: ScrubWish) -> ScrubWish {
+        let (kind, deep) = (self.kind.max(other.kind), self.deep.max(other.deep));
+        ScrubWish { kind, deep, light: self.light.max(other.light) }
+    }
+}
+
 /// One thing to do.
 #[derive(Debug)]
 pub enum Effect {
@@ -70,8 +90,8 @@ pub enum Effect {
     Measured(u64, Result<Measured, NotTold>),
     /// Attachments may have ended: [`crate::Node::is_ended`] tells which.
     AttachmentsEnded,
-    /// A primary on this node has scrubbed its group, and these are blocks that were bad.
-    Scrubbed(PgId, ScrubReport, Vec<FoundBlock>),
+    /// A primary on this node has scrubbed its group as was wished, and these are blocks that were bad.
+    Scrubbed(PgId, ScrubWish, ScrubReport, Vec<FoundBlock>),
     /// Readers have met a bad block of a group that is not being scrubbed.
     Found(PgId, FoundBlock),
     /// A dropped layer's space on a device has come back.

@@ -1,10 +1,11 @@
 //! What a shard decides over all its groups.
 
 use super::{Balance, COUNT_INTERVAL};
+use crate::effect::ScrubWish;
 use crate::node::Node;
 use crate::throttle::ThrottleReport;
 use azekura_base::{DeviceId, Endpoint, PgId};
-use azekura_replica::{Client, Group, ScrubKind, TICK};
+use azekura_replica::{Client, Group, TICK};
 use std::time::Duration;
 
 /// How often it is decided how much the background may move.
@@ -77,25 +78,25 @@ impl Node {
 
     /// Compares all copies of a group, in its turn, if this node is its primary; [`crate::Effect::Scrubbed`] ends it.
     /// Of two kinds that wait, the deep one is done. Void while the group is being scrubbed.
-    pub fn scrub(&mut self, pg: PgId, kind: ScrubKind) {
-        if !self.balance.scrubbing.contains(&pg) {
-            let waits = self.balance.to_scrub.entry(pg).or_insert(kind);
-            *waits = kind.max(*waits);
+    pub fn scrub(&mut self, pg: PgId, wish: ScrubWish) {
+        if !self.balance.scrubbing.contains_key(&pg) {
+            let waits = self.balance.to_scrub.entry(pg).or_insert(wish);
+            *waits = waits.and(wish);
         }
     }
 
     fn start_scrubs(&mut self) {
         let groups = &self.copies.groups;
-        let goes_on = |pg: &PgId| {
+        let goes_on = |pg: &PgId, _: &mut ScrubWish| {
             let mut copies = groups.range((*pg, DeviceId(0))..=(*pg, DeviceId(u32::MAX)));
             copies.any(|(_, group)| group.scrubbing().is_some())
         };
         self.balance.scrubbing.retain(goes_on);
         while self.balance.scrubbing.len() < self.balance.scrubs_max {
-            let Some((pg, kind)) = self.balance.to_scrub.pop_first() else { return };
+            let Some((pg, wish)) = self.balance.to_scrub.pop_first() else { return };
             for (key, group) in self.copies.groups.range_mut((pg, DeviceId(0))..=(pg, DeviceId(u32::MAX))) {
-                if group.scrub(kind) {
-                    self.balance.scrubbing.insert(pg);
+                if group.scrub(wish.kind) {
+                    self.balance.scrubbing.insert(pg, wish);
                     self.copies.awake.push_back(*key);
                 }
             }

@@ -4,7 +4,7 @@ use azekura_base::PgId;
 use azekura_meta::MetaClient;
 use azekura_meta::time::unix_seconds;
 use azekura_model::{BlockFlaw, FOUND_BLOCKS_MAX, FoundBlockRecord, ScrubRecord};
-use azekura_node::FoundBlock;
+use azekura_node::{FoundBlock, ScrubWish};
 use azekura_replica::{Flaw, ScrubKind, ScrubReport};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,7 +31,7 @@ fn record(found: FoundBlock, at: u64) -> FoundBlockRecord {
 }
 
 /// Tells of a scrub, and notes it.
-pub async fn scrubbed(client: MetaClient, pg: PgId, report: ScrubReport, found: Vec<FoundBlock>) {
+pub async fn scrubbed(client: MetaClient, pg: PgId, wish: ScrubWish, report: ScrubReport, found: Vec<FoundBlock>) {
     if report.findings() > 0 {
         let places = found.iter().take(FOUND_BLOCKS_MAX).map(|found| format!("; {}", record(found.clone(), 0)));
         tracing::error!(
@@ -48,12 +48,12 @@ pub async fn scrubbed(client: MetaClient, pg: PgId, report: ScrubReport, found: 
     let (done, findings) = (unix_seconds(), report.findings());
     let note = |scrub: &mut ScrubRecord| {
         if report.kind == ScrubKind::Deep {
-            scrub.deep.ended(done, findings);
+            scrub.deep.ended(done, wish.deep, findings);
             // All that readers have met was looked at again.
             scrub.met = 0;
             scrub.found.clear();
         }
-        scrub.light.ended(done, findings);
+        scrub.light.ended(done, wish.light, findings);
         let at = if report.kind == ScrubKind::Deep { scrub.deep.done } else { scrub.light.done };
         scrub.note_found(found.iter().take(FOUND_BLOCKS_MAX).map(|found| record(found.clone(), at)));
     };

@@ -97,7 +97,9 @@ pub async fn carry_out(
                     }
                 });
             }
-            Report::Scrubbed(pg, report, found) => drop(tokio::spawn(scrubbed(client.clone(), pg, report, found))),
+            Report::Scrubbed(pg, wish, report, found) => {
+                drop(tokio::spawn(scrubbed(client.clone(), pg, wish, report, found)));
+            }
             Report::Found(pg, found) => met.note(&client, pg, found),
             Report::CopyForgotten(device, pg) => {
                 let client = client.clone();

@@ -7,6 +7,7 @@ use azekura_base::{NodeId, PgId, Shard};
 use azekura_meta::MetaClient;
 use azekura_meta::time::unix_seconds;
 use azekura_model::{Model, ScrubRecord, ScrubTimes};
+use azekura_node::ScrubWish;
 use azekura_replica::ScrubKind;
 use std::time::Duration;
 
@@ -29,16 +30,17 @@ impl Intervals {
     }
 
     /// What a group with these scrubs needs at time `now`, seconds since 1970.
-    fn due(self, scrub: &ScrubRecord, now: u64) -> Option<ScrubKind> {
+    fn due(self, scrub: &ScrubRecord, now: u64) -> Option<ScrubWish> {
         let is_due = |times: &ScrubTimes, interval: Option<u64>| {
             let late = interval.is_some_and(|interval| now >= times.done.saturating_add(interval));
             late || times.wanted > times.done
         };
-        match (is_due(&scrub.deep, self.deep), is_due(&scrub.light, self.light)) {
-            (true, _) => Some(ScrubKind::Deep),
-            (false, true) => Some(ScrubKind::Light),
-            (false, false) => None,
-        }
+        let kind = match (is_due(&scrub.deep, self.deep), is_due(&scrub.light, self.light)) {
+            (true, _) => ScrubKind::Deep,
+            (false, true) => ScrubKind::Light,
+            (false, false) => return None,
+        };
+        Some(ScrubWish { kind, deep: scrub.deep.wanted, light: scrub.light.wanted })
     }
 }
 
@@ -46,14 +48,14 @@ impl Intervals {
 pub async fn run(client: MetaClient, shards: Handles, node: NodeId, intervals: Intervals) {
     loop {
         tokio::time::sleep(LOOK_PAUSE).await;
-        for (shard, pg, kind) in due(&client.model(), node, intervals, unix_seconds()) {
-            shards.send(shard, Command::Scrub(pg, kind));
+        for (shard, pg, wish) in due(&client.model(), node, intervals, unix_seconds()) {
+            shards.send(shard, Command::Scrub(pg, wish));
         }
     }
 }
 
 /// The groups with a primary on `node` that are due at time `now`, seconds since 1970, and the shards of the primaries.
-fn due(model: &Model, node: NodeId, intervals: Intervals, now: u64) -> Vec<(Shard, PgId, ScrubKind)> {
+fn due(model: &Model, node: NodeId, intervals: Intervals, now: u64) -> Vec<(Shard, PgId, ScrubWish)> {
     let groups = model.groups.values().filter_map(|group| {
         let primary = model.devices.get(&group.primary).filter(|device| device.node == node)?;
         Some((primary.shard, group.id, intervals.due(&group.scrub, now)?))
@@ -72,14 +74,19 @@ mod tests {
 
     #[test]
     fn what_is_late_or_wanted_is_due() {
+        let kind = |intervals: Intervals, scrub: &ScrubRecord, now| intervals.due(scrub, now).map(|wish| wish.kind);
         let intervals = Intervals { deep: Some(700), light: Some(100) };
-        assert_eq!(intervals.due(&scrub((0, 1000), (0, 1000)), 1099), None);
-        assert_eq!(intervals.due(&scrub((0, 1000), (0, 1000)), 1100), Some(ScrubKind::Light));
-        assert_eq!(intervals.due(&scrub((0, 1000), (0, 1650)), 1700), Some(ScrubKind::Deep));
-        assert_eq!(intervals.due(&scrub((0, 1000), (1051, 1050)), 1052), Some(ScrubKind::Light));
-        assert_eq!(intervals.due(&scrub((1051, 1000), (1051, 1050)), 1052), Some(ScrubKind::Deep), "it includes both");
+        assert_eq!(kind(intervals, &scrub((0, 1000), (0, 1000)), 1099), None);
+        assert_eq!(kind(intervals, &scrub((0, 1000), (0, 1000)), 1100), Some(ScrubKind::Light));
+        assert_eq!(kind(intervals, &scrub((0, 1000), (0, 1650)), 1700), Some(ScrubKind::Deep));
+        assert_eq!(kind(intervals, &scrub((0, 1000), (1051, 1050)), 1052), Some(ScrubKind::Light));
+        assert_eq!(
+            kind(intervals, &scrub((1051, 1000), (1051, 1050)), 1052),
+            Some(ScrubKind::Deep),
+            "it includes both"
+        );
         let never = Intervals { deep: None, light: None };
-        assert_eq!(never.due(&scrub((0, 0), (0, 0)), u64::MAX), None);
-        assert_eq!(never.due(&scrub((7, 0), (0, 0)), 7), Some(ScrubKind::Deep));
+        assert_eq!(kind(never, &scrub((0, 0), (0, 0)), u64::MAX), None);
+        assert_eq!(kind(never, &scrub((7, 0), (0, 0)), 7), Some(ScrubKind::Deep));
     }
 }

@@ -11,9 +11,8 @@ use azekura_base::{
 use azekura_frontend::{Admission, Attachment, Portals, ReservationAnswer, Reservations, Throttled, VolumeUse, Word};
 use azekura_gateway::{Keyring, VolumeView};
 use azekura_map_db::CheckpointDb;
-use azekura_node::{Attachments, ClusterView, Node};
+use azekura_node::{Attachments, ClusterView, Node, ScrubWish};
 use azekura_reactor::{ConnId, Released};
-use azekura_replica::ScrubKind;
 use azekura_store::{self as store, Store};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,7 +74,7 @@ pub enum Command {
     /// Look at the node.
     Inspect(Box<dyn FnOnce(Inspection<'_>) + Send>),
     /// Scrub a group that this node is primary of.
-    Scrub(PgId, ScrubKind),
+    Scrub(PgId, ScrubWish),
     /// Take leave of the other nodes; answered with the number of groups that still wait for something.
     Leave(oneshot::Sender<usize>),
     /// Stop; answered when all devices are closed.

@@ -376,7 +376,7 @@ impl DataPlane {
                 let (connections, throttled) = (frontend.opened(), frontend.throttled());
                 see(Inspection { node: &self.node, connections, throttled });
             }
-            Command::Scrub(pg, kind) => self.node.scrub(pg, kind),
+            Command::Scrub(pg, wish) => self.node.scrub(pg, wish),
             Command::Leave(busy) => {
                 let _ = busy.send(self.node.leave());
             }
@@ -452,7 +452,7 @@ impl DataPlane {
             Effect::Compared(token, result) => self.layer_questions.compared(token, result),
             Effect::Measured(token, result) => self.layer_questions.measured(token, result),
             Effect::AttachmentsEnded => self.clients.frontend.attachments_ended(),
-            Effect::Scrubbed(pg, report, found) => self.report(Report::Scrubbed(pg, report, found)),
+            Effect::Scrubbed(pg, wish, report, found) => self.report(Report::Scrubbed(pg, wish, report, found)),
             Effect::Found(pg, found) => self.report(Report::Found(pg, found)),
             Effect::Propose(pg, device, config) => self.report(Report::Propose(pg, device, config)),
             Effect::LayerDropped(device, layer) => self.report(Report::LayerDropped(device, layer)),

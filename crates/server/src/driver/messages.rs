@@ -3,7 +3,7 @@
 use crate::driver::commands::{Command, Inspection};
 use azekura_base::{DeviceId, Generation, LayerId, PgId, Shard, VolumeId, Warning};
 use azekura_frontend::{News, ReservationRequest, VolumeUse};
-use azekura_node::{Breakdown, FoundBlock};
+use azekura_node::{Breakdown, FoundBlock, ScrubWish};
 use azekura_reactor::Waker;
 use azekura_replica::{GroupConfig, ScrubReport};
 use std::sync::{Arc, mpsc};
@@ -16,7 +16,7 @@ pub enum Report {
     /// A group wants its configuration changed.
     Propose(PgId, DeviceId, GroupConfig),
     /// A group was scrubbed.
-    Scrubbed(PgId, ScrubReport, Vec<FoundBlock>),
+    Scrubbed(PgId, ScrubWish, ScrubReport, Vec<FoundBlock>),
     /// Readers have met a bad block.
     Found(PgId, FoundBlock),
     /// A dropped layer's space on a device has come back.

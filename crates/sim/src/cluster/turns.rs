@@ -118,7 +118,7 @@ impl<S: Scene> Cluster<S> {
             Effect::Complete(request, outcome) => {
                 self.front(life, |frontend, context| frontend.complete(request, outcome, context));
             }
-            Effect::Scrubbed(pg, report, _) => S::scrubbed(self, pg, &report),
+            Effect::Scrubbed(pg, _, report, _) => S::scrubbed(self, pg, &report),
             Effect::Found(pg, found) => self.trace.remark(now, || format!("{name:?} {pg:?}: {found:?}")),
             Effect::Fenced(token, result) => {
                 if !self.freeze_ended(token, &result) {
