@@ -113,6 +113,8 @@ def test_a_volume_goes_through_its_life(filesystem, pod, controller, node):
         controller.call("Controller/ControllerExpandVolume", volume_id=first.volume, capacity_range=grown)
         first.up()
     else:
+        # Before the volume has grown the node has nothing to do, and says so.
+        assert code_of(first.grow_on_the_node, GIB) == "Unavailable"
         assert first.grow(GIB)["capacity_bytes"] == str(GIB)
         # Repeated, and with less, it stays as it is.
         assert first.grow(768 * MIB)["capacity_bytes"] == str(GIB)

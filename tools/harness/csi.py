@@ -145,12 +145,19 @@ class Pod:
         self.down()
         self.delete()
 
-    def grow(self, size):
+    def grow_in_the_cluster(self, size):
         range_ = {"required_bytes": size}
         told = self.controller.call("Controller/ControllerExpandVolume", volume_id=self.volume, capacity_range=range_)
         assert told["node_expansion_required"]
+
+    def grow_on_the_node(self, size):
+        range_ = {"required_bytes": size}
         request = {"volume_path": str(self.target), "staging_target_path": str(self.staging)}
         return self.node.call("Node/NodeExpandVolume", volume_id=self.volume, capacity_range=range_, **request)
+
+    def grow(self, size):
+        self.grow_in_the_cluster(size)
+        return self.grow_on_the_node(size)
 
     def total(self):
         request = {"volume_id": self.volume, "volume_path": str(self.target)}

@@ -245,6 +245,38 @@ impl Fuse {
     }
 }
 
+/// Whether the program shows all of a volume that has grown: lets it connect anew, if not. A connection keeps the size
+/// that the volume had when it began.
+fn shows(qmp: &mut Qmp, wanted: &Wanted) -> Outcome<bool> {
+    let bytes = |node: &Value| node["image"]["virtual-size"].as_u64().unwrap_or(0);
+    let nodes = block_nodes(qmp)?;
+    let of = |driver: &'static str| nodes.iter().filter(move |node| node["drv"] == driver);
+    if of("raw").map(bytes).max().unwrap_or(0) >= wanted.size_bytes {
+        return Ok(true);
+    }
+    let names = |node: &Value| node["node-name"].as_str().unwrap_or_default().to_owned();
+    let before: Vec<String> = of("nbd").map(names).collect();
+    let number = (0..).find(|number| !before.contains(&format!("net-{number}"))).unwrap_or(0);
+    let name = format!("net-{number}");
+    qmp.ask("blockdev-add", &block_node(&name, wanted)?)?;
+    let grown = block_nodes(qmp)?.iter().any(|node| node["node-name"] == *name && bytes(node) >= wanted.size_bytes);
+    let unused = if grown {
+        qmp.ask("blockdev-reopen", &json!({ "options": [disk_node(&name, wanted)] }))?;
+        before
+    } else {
+        vec![name]
+    };
+    for node in unused {
+        qmp.ask("blockdev-del", &json!({ "node-name": node }))?;
+    }
+    Ok(grown)
+}
+
+fn block_nodes(qmp: &mut Qmp) -> Outcome<Vec<Value>> {
+    let nodes = qmp.ask("query-named-block-nodes", &json!({ "flat": true }))?;
+    Ok(nodes.as_array().cloned().unwrap_or_default())
+}
+
 impl Attach for Fuse {
     fn way(&self) -> Way {
         Way::Fuse
@@ -330,22 +362,12 @@ impl Attach for Fuse {
             )));
         }
         let mut qmp = Qmp::connect(&place.file("qmp"))?;
-        let nodes = qmp.ask("query-named-block-nodes", &json!({ "flat": true }))?;
-        let nodes: Vec<Value> = nodes.as_array().cloned().unwrap_or_default();
-        let of = |driver: &'static str| nodes.iter().filter(move |node| node["drv"] == driver);
-        let names = |node: &Value| node["node-name"].as_str().unwrap_or_default().to_owned();
-        let shown = of("raw").filter_map(|node| node["image"]["virtual-size"].as_u64()).max().unwrap_or(0);
-        if shown < wanted.size_bytes {
-            // A connection keeps the size that the volume had when it began.
-            let before: Vec<String> = of("nbd").map(names).collect();
-            let number = (0..).find(|number| !before.contains(&format!("net-{number}"))).unwrap_or(0);
-            let name = format!("net-{number}");
-            qmp.ask("blockdev-add", &block_node(&name, wanted)?)?;
-            qmp.ask("blockdev-reopen", &json!({ "options": [disk_node(&name, wanted)] }))?;
-            for old in before {
-                qmp.ask("blockdev-del", &json!({ "node-name": old }))?;
-            }
-        }
+        // The node that the program asks may hear of the new size later than others.
+        let shown = wait(PATIENCE, || Ok(shows(&mut qmp, wanted)?.then_some(())))?;
+        shown.ok_or_else(|| {
+            let (name, bytes) = (&wanted.volume, wanted.size_bytes);
+            AttachError::unavailable(format!("volume '{name}' does not have {bytes} bytes at the node of this machine yet"))
+        })?;
         // The kernel asks for the file's size again after a second.
         let grown = wait(PATIENCE, || {
             if let Some(file) = place.served()? {

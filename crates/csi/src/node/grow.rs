@@ -19,6 +19,12 @@ impl Node {
         let at = path("volume_path", &request.volume_path)?;
         let (_, mount) = self.mounted(name, &at)?;
         let volume = self.cluster.known_volume(name)?;
+        let asked = request.capacity_range.as_ref().map_or(0, |range| range.required_bytes);
+        if signed(volume.size_bytes) < asked {
+            // This node hears of the new size later than the one that the controller has asked.
+            let bytes = volume.size_bytes;
+            return Err(Status::unavailable(format!("volume '{name}' has {bytes} bytes at this node, and not {asked} yet")));
+        }
         let device = self.devices.grow(&self.wanted(&volume, mount.is_read_only())?).map_err(status)?;
         if !mount.shows_device() && !mount.is_read_only() {
             filesystem::grow(&device, &mount.filesystem, &at)?;
