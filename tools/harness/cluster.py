@@ -50,12 +50,16 @@ class Node:
         self.number = number
         self.name = f"n{number}"
         self.data = cluster.folder / self.name
+        # The address of its machine, from its next start on.
+        self.host = HOST
         self.listen_port = free_port()
         self.api_port = free_port()
         self.nbd_port = free_port()
         self.socket = cluster.folder / f"{self.name}.nbd"
         # Disks and patterns of disks, instead of files in the data folder.
         self.disks = []
+        # Its configuration servers, where they are not the cluster's.
+        self.config = None
         # Further options of this node, from its next start on.
         self.options = []
         self.process = None
@@ -65,7 +69,7 @@ class Node:
         # Where the port asks for grants, the node's own socket does not.
         if self.cluster.api_access == "grants":
             return f"unix:{self.data}/api.sock"
-        return f"http://{HOST}:{self.api_port}"
+        return f"http://{self.host}:{self.api_port}"
 
     @property
     def pid(self):
@@ -77,14 +81,14 @@ class Node:
 
     def uri(self, volume="vol1", tcp=False):
         if tcp:
-            return f"nbd://{HOST}:{self.nbd_port}/{volume}"
+            return f"nbd://{self.host}:{self.nbd_port}/{volume}"
         return f"nbd+unix:///{volume}?socket={self.socket}"
 
     def arguments(self):
         words = ["node", "--name", self.name, "--data", self.data]
-        words += ["--listen", f"{HOST}:{self.listen_port}", "--api", f"{HOST}:{self.api_port}"]
-        words += ["--nbd", f"{HOST}:{self.nbd_port}", "--nbd-socket", self.socket]
-        words += ["--config", self.cluster.config_url]
+        words += ["--listen", f"{self.host}:{self.listen_port}", "--api", f"{self.host}:{self.api_port}"]
+        words += ["--nbd", f"{self.host}:{self.nbd_port}", "--nbd-socket", self.socket]
+        words += ["--config", self.config or self.cluster.config_url]
         for disk in self.disks:
             words += ["--disk", disk]
         if not self.disks:
@@ -92,7 +96,7 @@ class Node:
         if self.number <= len(self.cluster.sites):
             words += ["--site", self.cluster.sites[self.number - 1]]
         if self.cluster.config == "embedded" and self.number == 1:
-            words += ["--serve-config", f"{HOST}:{self.cluster.config_port}"]
+            words += ["--serve-config", f"{self.host}:{self.cluster.config_port}"]
             if self.cluster.config_tls:
                 words += ["--serve-config-transport", "tls"]
         if self.cluster.transport is not None:
