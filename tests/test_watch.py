@@ -217,6 +217,28 @@ def test_a_reader_that_reads_nothing_costs_nobody_anything(watched):
     wait_until(there_is_room, SOON_S, "a place")
 
 
+def test_a_job_is_told_from_its_beginning_to_its_end(watched):
+    watched.cli("volume", "create", "vol1", "64MiB", "--copies", "2")
+    watched.wait_healthy()
+    wait_until(lambda: watched.json("jobs") == [], SOON_S, "a cluster at rest")
+    assert watched.cli("jobs") == "Nothing is at work.\n"
+    reader = Reader(watched.first, "jobs")
+    reader.wait(whole, "the whole state")
+    device = next(device for device in watched.json("device", "list") if device["node_name"] == "n3")
+    job = f"drain/{device['id']}"
+    watched.cli("node", "drain", "n3")
+
+    def told():
+        return [(event, data["left"]) for _, event, data in list(reader.events) if data.get("id") == job]
+
+    wait_until(lambda: told() and told()[-1][0] == "job.deleted", SOON_S, "the end of the job")
+    assert told()[0][0] == "job.created" and told()[0][1] <= device["groups"], told()
+    left = [left for _, left in told()]
+    assert left == sorted(left, reverse=True), told()
+    wait_until(lambda: watched.json("jobs") == [], SOON_S, "an end of all jobs")
+    reader.close()
+
+
 class Command:
     """`azekura watch --json` as it runs."""
 

@@ -12,11 +12,11 @@ use crate::{
     AttachVolume, AuditQuery, AuditView, AuthorityKey, AuthorityQuery, AuthorityView, ChangeClass, ChangeProject,
     ChangeSettings, ChangeVolumeSecret, ClassView, CloneVolume, ClusterStats, ClusterStatus, CreateClass, CreateGrant,
     CreateHost, CreateKey, CreateProject, CreateSnapshots, CreateVolume, DeleteVolume, DetachVolume, DeviceView,
-    DiffQuery, DiffView, Events, GrantCreated, GrantView, GroupView, HealthView, HostCreated, IoLimits, JoinCluster,
-    JoinedView, KekView, KeyCreated, KeyUnlocked, LayerUse, LetInNode, NodeKeks, NodeSnapshot, NodeView, PageQuery,
-    ProjectView, ProtectVolume, ReadyView, RemoveMember, RemovedView, ResizeVolume, ResizedView, RevertVolume,
-    RevertedView, RewrapKeys, RewrappedView, ScrubRequest, ScrubStarted, SettingsView, ShowSnapshot, ShutOutNode,
-    ShutOutView, SnapshotView, SpaceView, UnlockKey, UnlockVolume, VolumeView, WatchQuery, WhoView,
+    DiffQuery, DiffView, Events, GrantCreated, GrantView, GroupView, HealthView, HostCreated, IoLimits, JobView,
+    JoinCluster, JoinedView, KekView, KeyCreated, KeyUnlocked, LayerUse, LetInNode, NodeKeks, NodeSnapshot, NodeView,
+    PageQuery, ProjectView, ProtectVolume, ReadyView, RemoveMember, RemovedView, ResizeVolume, ResizedView,
+    RevertVolume, RevertedView, RewrapKeys, RewrappedView, ScrubRequest, ScrubStarted, SettingsView, ShowSnapshot,
+    ShutOutNode, ShutOutView, SnapshotView, SpaceView, UnlockKey, UnlockVolume, VolumeView, WatchQuery, WhoView,
 };
 
 /// A method of HTTP.
@@ -257,11 +257,14 @@ endpoints! {
     Stats: Get "/v1/stats" (0) needs SeeCluster => 200 ClusterStats;
     /// Where the space is: what volumes were promised, what is written, what snapshots share, what devices hold.
     Space: Get "/v1/space" (0) needs SeeCluster => 200 SpaceView;
+    /// What takes long and goes on by itself: copies that are brought up to date, devices that are emptied or leave,
+    /// scrubs that somebody has asked for, deleted data that is given back. What is over is not in the list.
+    JobList: Get "/v1/jobs" (0) needs SeeCluster => 200 Vec<JobView>;
 
     /// What changes, as it changes: server-sent events without an end. `id` is a position, `event` is `reset`,
     /// `volume.created`, `volume.changed`, `volume.deleted`, `node.created` and so on, `data` what `GET` shows of it.
     /// Who comes again with the header `Last-Event-ID`, or `since`, is told what he has missed, or `reset` and the
-    /// whole state. To watch nodes takes what their list takes.
+    /// whole state. To watch nodes and jobs takes what their lists take.
     Watch: Get "/v1/watch" (0) needs SeeVolumes ? WatchQuery => 200 Events;
 
     /// All volumes, by name.

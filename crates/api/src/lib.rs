@@ -22,6 +22,7 @@ mod error;
 mod grant;
 mod group;
 mod health;
+mod job;
 mod joining;
 mod kek;
 pub mod layers;
@@ -54,6 +55,7 @@ pub use grant::{
 };
 pub use group::{GroupHealth, GroupView, ResyncStatus, ResyncView};
 pub use health::{HealthView, ReadyView};
+pub use job::{JobKind, JobProgress, JobUnit, JobView};
 pub use joining::{JoinCluster, JoinedView};
 pub use kek::{KekMarkView, KekVersionView, KekView, NodeKekView, NodeKeks, NodeKeksView, RewrapKeys, RewrappedView};
 pub use member::{

@@ -18,7 +18,7 @@ pub const NO_POSITION: &str = "0";
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct WatchQuery {
-    /// What to tell of: `volumes`, `nodes`, or both with a comma between them.
+    /// What to tell of: `volumes`, `nodes`, `jobs`, or several of them with commas between them.
     pub of: String,
     /// Only what has changed since then: the `id` of an event. The header `Last-Event-ID` counts more. If nothing is
     /// said, the whole state is told first.
@@ -33,11 +33,13 @@ pub enum Watched {
     Volumes,
     /// Nodes; the data is a `NodeView` without counters.
     Nodes,
+    /// Jobs; the data is a `JobView` without what is at work now.
+    Jobs,
 }
 
 impl Watched {
     /// All of them.
-    pub const ALL: [Watched; 2] = [Watched::Volumes, Watched::Nodes];
+    pub const ALL: [Watched; 3] = [Watched::Volumes, Watched::Nodes, Watched::Jobs];
 
     /// As a query has it.
     #[must_use]
@@ -45,6 +47,7 @@ impl Watched {
         match self {
             Watched::Volumes => "volumes",
             Watched::Nodes => "nodes",
+            Watched::Jobs => "jobs",
         }
     }
 
@@ -54,6 +57,7 @@ impl Watched {
         match self {
             Watched::Volumes => "volume",
             Watched::Nodes => "node",
+            Watched::Jobs => "job",
         }
     }
 
@@ -62,7 +66,7 @@ impl Watched {
     pub const fn needs(self) -> Needs {
         match self {
             Watched::Volumes => Needs::SeeVolumes,
-            Watched::Nodes => Needs::SeeCluster,
+            Watched::Nodes | Watched::Jobs => Needs::SeeCluster,
         }
     }
 

@@ -21,6 +21,7 @@ mod diff;
 mod drain;
 mod endpoints;
 mod host;
+mod jobs;
 mod kek;
 mod key;
 mod limits;
@@ -103,6 +104,7 @@ pub trait Here: Debug + 'static {
         azekura space                         what is promised, written, shared and free\n  \
         azekura snapshot create vol1@monday   vol1 as it is now, to go back to\n  \
         azekura top                           who reads and writes how much, live\n  \
+        azekura jobs                          what takes long, and how far it is\n  \
         azekura watch                         what changes, as it changes\n\n\
         'azekura COMMAND --help' explains a command."
 )]
@@ -136,6 +138,7 @@ enum Command<H: Here> {
     Space(space::SpaceArgs),
     Status(status::StatusArgs),
     Top(top::TopArgs),
+    Jobs(jobs::JobsArgs),
     Watch(watch::WatchArgs),
     Store(H::Store),
     Csi(H::Csi),
@@ -218,6 +221,7 @@ fn run<H: Here>() -> Result<ExitCode, CliError> {
         Command::Space(arguments) => arguments.run(),
         Command::Status(arguments) => arguments.run(),
         Command::Top(arguments) => arguments.run(),
+        Command::Jobs(arguments) => arguments.run(),
         Command::Watch(arguments) => arguments.run(),
         Command::Store(command) => H::store(command),
         Command::Csi(command) => H::csi(command),

@@ -3,11 +3,12 @@
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use azekura_api::{ErrorCode, NodeView, RESET_EVENT, ResetView, VolumeView, WatchQuery, Watched};
+use azekura_api::{ErrorCode, JobView, NodeView, RESET_EVENT, ResetView, VolumeView, WatchQuery, Watched};
 use azekura_base::{Size, rfc3339_seconds};
 use azekura_client::{Client, ClientError, Event};
 use clap::Args;
 
+use super::jobs::left;
 use super::output::print_on;
 use super::{ApiArgs, CliError};
 
@@ -16,20 +17,21 @@ const PAUSE_MIN: Duration = Duration::from_millis(500);
 /// Longest such pause.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// Print a line for each change of volumes and nodes, as it happens: first all that are there. Goes on by itself when
-/// the node was away. Ends with Ctrl-C.
+/// Print a line for each change of volumes, nodes and jobs, as it happens: first all that are there. Goes on by itself
+/// when the node was away. Ends with Ctrl-C.
 ///
 /// What is told of a volume: that it is made, changed (size, attachments, snapshots, limits, protection, class) and
-/// deleted; of a node: that it comes, goes, leads, is removed or shut out. After a break comes what was missed; if the
-/// node does not know that any more, it says 'reset', and all that is there follows anew.
+/// deleted; of a node: that it comes, goes, leads, is removed or shut out; of a job ('azekura jobs'): that it begins,
+/// how much is left, and that it is over. After a break comes what was missed; if the node does not know that any more,
+/// it says 'reset', and all that is there follows anew.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
-    azekura watch                        volumes and nodes\n  \
+    azekura watch                        all of it\n  \
     azekura watch volumes --json | jq    one JSON object a line\n  \
     azekura watch --since 4711           what has changed since that event")]
 pub struct WatchArgs {
-    /// What to watch: volumes, nodes; all that can be watched if nothing is said.
-    #[arg(value_name = "WHAT", value_parser = ["volumes", "nodes"])]
+    /// What to watch: volumes, nodes, jobs; all that can be watched if nothing is said.
+    #[arg(value_name = "WHAT", value_parser = ["volumes", "nodes", "jobs"])]
     of: Vec<String>,
     /// Go on behind the event with this id; --json shows ids.
     #[arg(long, value_name = "ID")]
@@ -119,6 +121,7 @@ fn line(Event { event, data, .. }: &Event) -> String {
         RESET_EVENT => serde_json::from_str(data).map(reset),
         "volume" => serde_json::from_str(data).map(|view| volume(&view)),
         "node" => serde_json::from_str(data).map(|view| node(&view)),
+        "job" => serde_json::from_str(data).map(|view| job(&view)),
         _ => Ok(data.clone()),
     };
     // Another version's.
@@ -146,6 +149,10 @@ fn node(view: &NodeView) -> String {
     format!("{}: {}, {} devices", view.name, told.join(", "), view.devices)
 }
 
+fn job(view: &JobView) -> String {
+    format!("{}: {}, {}", view.id, view.what, left(view))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,6 +167,13 @@ mod tests {
             "site": "", "rack": "", "devices": 3, "leader": true, "memory_bytes": null, "uptime_seconds": null, "version": null}"#;
         for (event, told) in [
             (event("node.changed", node), "node.changed    n1: NOT ALIVE, leader, 3 devices\n"),
+            (
+                event(
+                    "job.changed",
+                    r#"{"id": "scrub/9", "kind": "scrub", "what": "it", "unit": "groups", "left": 3, "total": 8}"#,
+                ),
+                "job.changed     scrub/9: it, 5 of 8 groups done\n",
+            ),
             (event("reset", r#"{"revision": 9, "things": 2}"#), "reset           all as of revision 9: 2\n"),
             (event("volume.changed", r#"{"new": 1}"#), "volume.changed  {\"new\": 1}\n"),
             (event("moon.rose", "red"), "moon.rose       red\n"),

@@ -34,6 +34,7 @@ mod grants;
 mod health;
 mod host;
 mod hosts;
+mod jobs;
 mod joining;
 mod keks;
 mod known;
@@ -124,6 +125,7 @@ fn routes() -> Routes {
         .serve(status::status)
         .serve(stats::cluster)
         .serve(space::show)
+        .serve(jobs::list)
         .stream(watch::watch)
         .serve(volumes::list)
         .serve(volumes::create)

@@ -4,14 +4,15 @@ use azekura_api::{ClusterStats, ResyncStatus, ResyncView};
 use azekura_base::{DeviceId, PgId};
 use azekura_model::{GroupRecord, Model};
 
+/// Whether a copy of the group lacks something and can get it.
+pub(super) fn lacks_copy(model: &Model, group: &GroupRecord) -> bool {
+    group.members.iter().any(|device| !group.in_sync.contains(device) && model.is_device_alive(*device))
+}
+
 /// What is under way and what waits; `None` when every copy that can be is in sync.
 pub(super) fn status(model: &Model, stats: &ClusterStats) -> Option<ResyncStatus> {
-    let lacks = |group: &GroupRecord| {
-        let comes = |device: &DeviceId| !group.in_sync.contains(device) && model.is_device_alive(*device);
-        group.members.iter().any(comes)
-    };
-    let mut status =
-        ResyncStatus { groups: model.groups.values().filter(|group| lacks(group)).count(), ..Default::default() };
+    let lacking = model.groups.values().filter(|group| lacks_copy(model, group)).count();
+    let mut status = ResyncStatus { groups: lacking, ..Default::default() };
     let groups = stats.nodes.iter().filter_map(|node| node.snapshot.as_ref()).flat_map(|node| &node.groups);
     for group in groups.filter(|group| !group.resyncs.is_empty()) {
         status.groups_active += 1;

@@ -6,11 +6,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use azekura_api::{ClusterStats, NodeView, VolumeView, Watched};
+use azekura_api::{ClusterStats, JobView, NodeView, VolumeView, Watched};
 use azekura_base::VolumeId;
 use azekura_model::{Model, RecordMap, VolumeRecord};
 use serde_json::to_string;
 
+use super::super::jobs::jobs;
 use super::super::views;
 use super::ring::{Change, STEP_BYTES_MAX, Told};
 use crate::data_keys::DataKeys;
@@ -25,6 +26,11 @@ pub(super) fn told_volume(change: Change, view: &VolumeView) -> Told {
 /// A node as it is told.
 pub(super) fn told_node(change: Change, view: &NodeView) -> Told {
     Told { kind: Watched::Nodes, change, volume: None, data: to_string(view).unwrap_or_default() }
+}
+
+/// A job as it is told.
+pub(super) fn told_job(change: Change, view: &JobView) -> Told {
+    Told { kind: Watched::Jobs, change, volume: None, data: to_string(view).unwrap_or_default() }
 }
 
 /// A volume as the API shows it; `keys`: those of this node.
@@ -42,6 +48,7 @@ pub(super) fn differences(keys: &DataKeys, before: &Model, after: &Model) -> Opt
     let mut found = Found::default();
     node_differences(before, after, &mut found)?;
     volume_differences(keys, before, after, &mut found)?;
+    job_differences(before, after, &mut found)?;
     Some(found.events)
 }
 
@@ -90,6 +97,29 @@ fn node_differences(before: &Model, after: &Model, found: &mut Found) -> Option<
     }
     for node in was.iter().filter(|was| !is.iter().any(|node| node.id == was.id)) {
         found.add(told_node(Change::Deleted, node))?;
+    }
+    Some(())
+}
+
+fn job_differences(before: &Model, after: &Model, found: &mut Found) -> Option<()> {
+    let same = Arc::ptr_eq(&before.groups, &after.groups)
+        && Arc::ptr_eq(&before.devices, &after.devices)
+        && Arc::ptr_eq(&before.alive, &after.alive)
+        && Arc::ptr_eq(&before.layers, &after.layers)
+        && Arc::ptr_eq(&before.dropped, &after.dropped);
+    if same {
+        return Some(());
+    }
+    let (was, is) = (jobs(before), jobs(after));
+    for job in &is {
+        match was.iter().find(|was| was.id == job.id) {
+            None => found.add(told_job(Change::Created, job))?,
+            Some(was) if was != job => found.add(told_job(Change::Changed, job))?,
+            Some(_) => {}
+        }
+    }
+    for job in was.iter().filter(|was| !is.iter().any(|job| job.id == was.id)) {
+        found.add(told_job(Change::Deleted, job))?;
     }
     Some(())
 }

@@ -28,8 +28,9 @@ use tokio::task::JoinHandle;
 use super::call::Call;
 use super::caller::{Caller, unauthorized};
 use super::error::ApiError;
+use super::jobs::jobs;
 use crate::data_keys::DataKeys;
-use differences::{differences, nodes, told_node, told_volume, volume};
+use differences::{differences, nodes, told_job, told_node, told_volume, volume};
 use ring::{Change, Next, Ring, Told};
 
 mod differences;
@@ -181,7 +182,8 @@ impl Watcher {
     async fn tell_all(&mut self, model: &Model) -> Result<(), Over> {
         let nodes = if self.kinds.contains(&Watched::Nodes) { nodes(model) } else { Vec::new() };
         let volumes = self.kinds.contains(&Watched::Volumes);
-        let things = nodes.len() + if volumes { model.volumes.len() } else { 0 };
+        let jobs = if self.kinds.contains(&Watched::Jobs) { jobs(model) } else { Vec::new() };
+        let things = nodes.len() + jobs.len() + if volumes { model.volumes.len() } else { 0 };
         let (last, mut left, mut text) = (model.revision.to_string(), things, String::new());
         let data = serde_json::to_string(&ResetView { revision: model.revision, things }).map_err(|_| Over)?;
         write_event(&mut text, if things == 0 { &last } else { NO_POSITION }, RESET_EVENT, &data);
@@ -189,6 +191,11 @@ impl Watcher {
             left -= 1;
             let id = if left == 0 { &last } else { NO_POSITION };
             self.add(&mut text, id, &told_node(Change::Created, node)).await?;
+        }
+        for job in &jobs {
+            left -= 1;
+            let id = if left == 0 { &last } else { NO_POSITION };
+            self.add(&mut text, id, &told_job(Change::Created, job)).await?;
         }
         for record in model.volumes.values().filter(|_| volumes) {
             left -= 1;

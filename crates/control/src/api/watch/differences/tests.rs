@@ -95,3 +95,35 @@ fn a_step_that_is_too_large_is_not_kept() {
     memory.run(&txn).unwrap();
     assert!(differences(&DataKeys::new(None), &none, memory.model()).is_none());
 }
+
+#[test]
+fn a_job_is_told_as_it_begins_goes_on_and_ends() {
+    let mut memory = Memory::new();
+    set(&mut memory, &Key::Node(NodeId(1)), node_record(1));
+    let device = |state: &str| {
+        Some(json!({ "id": 1, "uuid": "d1", "node": 1, "name": "device-0", "capacity_bytes": 1, "state": state }))
+    };
+    let group = |id: u32, member: u32| {
+        Some(json!({ "id": id, "class": "c", "epoch": 1, "primary": member, "in_sync": [member], "members": [member] }))
+    };
+    let key = Key::Device(azekura_base::DeviceId(1));
+    set(&mut memory, &key, device("up"));
+    set(&mut memory, &Key::Group(azekura_base::PgId(1)), group(1, 1));
+    let before = set(&mut memory, &Key::Group(azekura_base::PgId(2)), group(2, 1));
+    let begun = set(&mut memory, &key, device("draining"));
+    let half = set(&mut memory, &Key::Group(azekura_base::PgId(1)), group(1, 2));
+    let over = set(&mut memory, &Key::Group(azekura_base::PgId(2)), group(2, 2));
+    let told = |before: &Model, after: &Model| {
+        let events = differences(&DataKeys::new(None), before, after).unwrap();
+        let jobs = events.into_iter().filter(|told| told.kind == Watched::Jobs);
+        let shown = |told: Told| {
+            let view: JobView = serde_json::from_str(&told.data).unwrap();
+            format!("{} {} {}", told.change.word(), view.id, view.left)
+        };
+        jobs.map(shown).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&before, &begun), ["created drain/1 2"]);
+    assert_eq!(told(&begun, &half), ["changed drain/1 1"]);
+    assert_eq!(told(&half, &over), ["deleted drain/1 1"]);
+    assert!(told(&over, &over.clone()).is_empty());
+}
