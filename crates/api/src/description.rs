@@ -73,7 +73,10 @@ impl Description {
         if E::ROUTE.needs == Needs::Nothing {
             operation["security"] = json!([{}, { "token": [] }]);
         }
-        let parameters = self.parameters::<E>();
+        let mut parameters = self.parameters::<E>();
+        if E::ROUTE.takes_idempotency_key() {
+            parameters.push(json!({ "$ref": "#/components/parameters/IdempotencyKey" }));
+        }
         if !parameters.is_empty() {
             operation["parameters"] = parameters.into();
         }
@@ -131,6 +134,14 @@ impl Description {
                     "scheme": "bearer",
                     "description": "A token of 'azekura token create'. Not asked for where the setting api_access is 'open', nor \
                                     through a node's own socket. What an operation needs of it stands there as x-azekura-needs.",
+                } },
+                "parameters": { "IdempotencyKey": {
+                    "name": "Idempotency-Key",
+                    "in": "header",
+                    "required": false,
+                    "description": "By which the request is known when it is sent again, for a day: it is carried out once, and what \
+                                    was answered is answered again, with the header azekura-replayed. Best a UUID.",
+                    "schema": { "type": "string", "minLength": 1, "maxLength": 255 },
                 } },
                 "responses": { "Error": {
                     "description": "It failed. The status follows from the code.",

@@ -22,6 +22,7 @@ mod error;
 mod grant;
 mod group;
 mod health;
+mod idempotency;
 mod job;
 mod joining;
 mod kek;
@@ -55,6 +56,7 @@ pub use grant::{
 };
 pub use group::{GroupHealth, GroupView, ResyncStatus, ResyncView};
 pub use health::{HealthView, ReadyView};
+pub use idempotency::{IDEMPOTENCY_KEY_HEADER, REPLAYED_HEADER};
 pub use job::{JobKind, JobProgress, JobUnit, JobView};
 pub use joining::{JoinCluster, JoinedView};
 pub use kek::{KekMarkView, KekVersionView, KekView, NodeKekView, NodeKeks, NodeKeksView, RewrapKeys, RewrappedView};

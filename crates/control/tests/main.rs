@@ -7,6 +7,7 @@ mod api;
 mod audit;
 mod authorities;
 mod grants;
+mod idempotency;
 mod projects;
 mod support;
 mod web_pages;

@@ -16,6 +16,7 @@ mod endpoints;
 mod error;
 mod grants;
 pub mod history;
+mod idempotency;
 mod key_value;
 mod keys;
 mod layer_ends;
@@ -46,6 +47,10 @@ pub use data_keys::{
 pub use endpoints::Endpoint;
 pub use error::{EtcdError, Kind, MetaError};
 pub use grants::{ChapRecord, GrantKind, GrantRecord, HOSTS, HostRecord, KEY_VOLUMES};
+pub use idempotency::{
+    IDEMPOTENCY_PREFIX, IDEMPOTENCY_RECORDS_MAX, IDEMPOTENT_ANSWER_BYTES_MAX, IdempotencyRecord, KeptAnswer,
+    idempotency_end, idempotency_keys,
+};
 pub use key_value::{Change, KeyValue};
 pub use keys::{Key, PREFIX};
 pub use layer_ends::{LayerEnd, LayerHolders};

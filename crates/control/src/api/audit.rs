@@ -56,7 +56,7 @@ pub(super) fn record<E: Endpoint>(
 }
 
 /// Secrets do not come into the audit, wherever in a request they stand.
-fn without_secrets(said: Value) -> Value {
+pub(super) fn without_secrets(said: Value) -> Value {
     match said {
         Value::Object(fields) => {
             let hide = |(name, value): (String, Value)| {
@@ -116,7 +116,7 @@ fn made<'a>(path: &str, details: &'a Value) -> Option<&'a str> {
     (path == "/v1/volumes").then(|| details.get("body")?.get("name")?.as_str()).flatten()
 }
 
-fn word(proof: AuditProof) -> &'static str {
+pub(super) fn word(proof: AuditProof) -> &'static str {
     match proof {
         AuditProof::Token => "token",
         AuditProof::Key => "key",

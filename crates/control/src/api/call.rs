@@ -18,6 +18,7 @@ use super::Api;
 use super::audit;
 use super::caller::{Caller, admit, unauthorized};
 use super::error::{ApiError, bad_body, bad_path, bad_query, not_json};
+use super::idempotency::{self, End, Once};
 
 /// A request.
 pub(super) struct Call<E: Endpoint> {
@@ -30,6 +31,8 @@ pub(super) struct Call<E: Endpoint> {
     pub(super) caller: Option<Caller>,
     /// What is noted of it, where it may change something.
     pub(super) deed: Option<Deed>,
+    /// By what it is known when it is sent again, if it came with a key.
+    once: Option<Once>,
 }
 
 impl<E: Endpoint> FromRequest<Api> for Call<E> {
@@ -41,6 +44,7 @@ impl<E: Endpoint> FromRequest<Api> for Call<E> {
         if E::ROUTE.method != Method::Get && !is_json(&parts.headers) {
             return Err(not_json());
         }
+        let key = idempotency::key(E::ROUTE, &parts.headers)?;
         let names = Path::from_request_parts(&mut parts, api).await.map_err(|rejection| bad_path(&rejection))?;
         let query = Query::from_request_parts(&mut parts, api).await.map_err(|rejection| bad_query(&rejection))?;
         let body = match E::no_body() {
@@ -51,6 +55,7 @@ impl<E: Endpoint> FromRequest<Api> for Call<E> {
             }
         };
         let (names, query) = (names.0, query.0);
+        let once = caller.as_ref().zip(key).map(|(caller, key)| Once::new::<E>(caller, &key, &names, &query, &body));
         // The one place where it is decided what a handler comes to see: it has no other way to the configuration.
         let within = caller.as_ref().map(|caller| api.within(caller.bounds()));
         let api = within.as_ref().unwrap_or(api);
@@ -61,7 +66,7 @@ impl<E: Endpoint> FromRequest<Api> for Call<E> {
             }
             None => (api.clone(), None),
         };
-        Ok(Call { api, names, query, body, caller, deed })
+        Ok(Call { api, names, query, body, caller, deed, once })
     }
 }
 
@@ -93,6 +98,11 @@ impl<T> Reply<T> {
     /// An answer that may be out of date, which a header says.
     pub(super) fn as_known(answer: T, stale: Option<Stale>) -> Reply<T> {
         Reply { answer, stale, next: None }
+    }
+
+    /// What is answered.
+    pub(super) fn answer(&self) -> &T {
+        &self.answer
     }
 
     /// A page of it: a header says where the next one begins.
@@ -136,6 +146,27 @@ fn respond<E: Endpoint>(outcome: Answer<E>) -> Response {
     response
 }
 
+/// Carries a request out that came with a key, unless it was: also when nobody waits for the answer any more, so that it
+/// is known to whoever asks again.
+async fn carry_out_once<E, F, A>(call: Call<E>, once: Once, deed: Deed, handler: F) -> Response
+where
+    E: Endpoint,
+    F: Fn(Call<E>) -> A + Send + 'static,
+    A: Future<Output = Answer<E>> + Send + 'static,
+{
+    let task = tokio::spawn(async move {
+        let api = call.api.clone();
+        if let Err(response) = idempotency::begin::<E>(&api, &deed, &once).await {
+            return response;
+        }
+        let outcome = handler(call).await;
+        End::of::<E>(&deed, &outcome).note(&api, &deed).await;
+        respond::<E>(outcome)
+    });
+    let failed = |error| ApiError::new(ErrorCode::Internal, format!("the request has failed: {error}"), None);
+    task.await.unwrap_or_else(|error| failed(error).into_response())
+}
+
 /// The routes, with what they serve.
 pub(super) struct Routes {
     pub(super) router: Router<Api>,
@@ -162,9 +193,12 @@ impl Routes {
         };
         let answer = move |call: Call<E>| {
             let (nobody, deed) = (call.caller.is_none(), call.deed.clone());
-            let outcome = handler(call);
+            let handler = handler.clone();
             async move {
-                let response = respond::<E>(outcome.await);
+                let response = match (call.once.clone(), deed.clone()) {
+                    (Some(once), Some(deed)) => carry_out_once(call, once, deed, handler).await,
+                    _ => respond::<E>(handler(call).await),
+                };
                 if let Some(deed) = deed {
                     audit::log(&deed, response.status().as_u16());
                 }

@@ -17,6 +17,12 @@ impl ApiError {
         ApiError(ErrorBody { code, message: message.into(), hint })
     }
 
+    /// Whether what was asked may have been done, in whole or in part.
+    pub(super) fn is_uncertain(&self) -> bool {
+        use ErrorCode as E;
+        matches!(self.0.code, E::Unavailable | E::Timeout | E::TryAgain | E::Internal | E::BadPeer)
+    }
+
     /// The data plane of the node that was asked does not answer.
     pub(super) fn silent(hint: &str) -> ApiError {
         let message = "this node's data plane does not answer";

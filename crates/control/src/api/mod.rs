@@ -34,6 +34,7 @@ mod grants;
 mod health;
 mod host;
 mod hosts;
+mod idempotency;
 mod jobs;
 mod joining;
 mod keks;

@@ -1,11 +1,12 @@
 //! The audit: a record goes along with each change that somebody asks for (docs/formats/audit.md).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use azekura_model::{AUDIT_PREFIX, AUDIT_RECORDS_MAX, AuditRecord, EtcdError, MetaError, Txn, audit_key};
 use tokio::time::Instant;
 
+use super::idempotency::Claim;
 use super::{MetaClient, OPERATION_TIMEOUT};
 use crate::etcd::TxnResponse;
 
@@ -22,6 +23,8 @@ struct DeedState {
     record: AuditRecord,
     /// The revision of its last change; 0 before the first.
     revision: AtomicI64,
+    /// It came with a key of its own: nothing is changed once somebody else carries it out.
+    claim: OnceLock<Claim>,
 }
 
 impl Deed {
@@ -29,6 +32,22 @@ impl Deed {
     #[must_use]
     pub fn record(&self) -> &AuditRecord {
         &self.0.record
+    }
+
+    /// What stands behind [`AUDIT_PREFIX`] in its record's key.
+    pub(super) fn name(&self) -> &str {
+        self.0.key.strip_prefix(AUDIT_PREFIX).unwrap_or_default()
+    }
+
+    /// By what nobody else carries it out, if it came with a key.
+    pub(super) fn claim(&self) -> Option<&Claim> {
+        self.0.claim.get()
+    }
+
+    /// From here on it changes something only while this claim stands.
+    pub(super) fn claimed(&self, claim: Claim) {
+        // A request has one key, so there is none before.
+        drop(self.0.claim.set(claim));
     }
 
     /// The revision of the last change that it has made, as far as that is known.
@@ -66,7 +85,7 @@ impl MetaClient {
     pub fn run_as(&self, record: AuditRecord) -> (MetaClient, Deed) {
         let random = getrandom::u64().unwrap_or_default();
         let (key, revision) = (audit_key(&record.at, random), AtomicI64::new(0));
-        let deed = Deed(Arc::new(DeedState { key, record, revision }));
+        let deed = Deed(Arc::new(DeedState { key, record, revision, claim: OnceLock::new() }));
         (MetaClient { deed: Some(deed.clone()), ..self.clone() }, deed)
     }
 
@@ -74,6 +93,10 @@ impl MetaClient {
     pub(super) async fn change(&self, txn: Txn) -> Result<TxnResponse, EtcdError> {
         let Some(Deed(deed)) = self.deed.as_ref().filter(|_| !txn.writes().is_empty()) else {
             return self.inner.etcd.txn(txn.into()).await;
+        };
+        let txn = match deed.claim.get() {
+            Some(Claim { key, revision }) => txn.when_unchanged(key, *revision),
+            None => txn,
         };
         let answer = self.inner.etcd.txn(txn.put(&deed.key, &deed.record).into()).await?;
         if answer.succeeded {

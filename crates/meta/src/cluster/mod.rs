@@ -2,7 +2,7 @@
 //! somebody else was faster, and recognised as done when only its answer was lost.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use azekura_model::{
@@ -25,6 +25,7 @@ mod devices;
 mod follow;
 mod grants;
 mod groups;
+mod idempotency;
 mod identity;
 mod layers;
 mod members;
@@ -43,6 +44,7 @@ pub use audit::{AuditPage, Audited, Deed};
 pub use classes::{ClassChange, ClassSpec, DEFAULT_OVERCOMMIT_RATIO};
 pub use cuts::Snapped;
 pub use groups::{CasOutcome, GROUPS_PER_CLASS_MAX};
+pub use idempotency::Claimed;
 pub use members::{DeviceSpec, NodeSpec};
 pub use settings::{MOVES_AT_ONCE_MAX, SettingsChange};
 
@@ -105,6 +107,10 @@ struct Inner {
     written: AtomicI64,
     /// Changes that were somebody's.
     audited: AtomicU64,
+    /// Requests that came with a key.
+    claims: AtomicU64,
+    /// There were too many of them.
+    claims_full: AtomicBool,
 }
 
 impl Drop for Inner {
@@ -153,8 +159,9 @@ impl MetaClient {
         let (model_sender, model) = watch::channel(first);
         let (link_sender, link) = watch::channel(None);
         let follow = tokio::spawn(follow::follow(etcd.clone(), model_sender, link_sender));
-        let (written, audited) = (AtomicI64::new(0), AtomicU64::new(0));
-        let inner = Inner { etcd, model, link, follow, creating: Mutex::new(()), written, audited };
+        let (written, audited, claims) = (AtomicI64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        let (creating, claims_full) = (Mutex::new(()), AtomicBool::new(false));
+        let inner = Inner { etcd, model, link, follow, creating, written, audited, claims, claims_full };
         Ok(MetaClient { inner: Arc::new(inner), deed: None, bounds: Arc::new(Bounds::All) })
     }
 
