@@ -24,7 +24,7 @@ def check_everywhere(cluster, ledger, when):
         assert not faults, f"{when}, read through {reader.name}: {faults[:5]}"
 
 
-@pytest.mark.parametrize("number", [2, 3])
+@pytest.mark.parametrize("number", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_writes_go_on_without_a_dead_node_and_it_comes_back(cluster, number):
     """Primaries on the dead node are replaced, its other copies left behind; later it gets what it missed."""
     gateway, dead = cluster.nodes[0], cluster.nodes[number - 1]

@@ -11,7 +11,7 @@ from tools.harness.run import run
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])
+@pytest.mark.parametrize("kind", ["ext4", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("xfs", "btrfs"))])
 def test_file_system_keeps_its_files(shared_cluster, volume, folder, kind):
     if not os.path.exists("/dev/fuse") or not os.path.exists("/dev/loop-control"):
         pytest.skip("this machine has no FUSE or no loop devices")

@@ -58,6 +58,7 @@ class Layout:
             layers.extractall(folder)
 
 
+@pytest.mark.long
 def test_the_same_input_gives_the_same_digest(tmp_path):
     first, second = tmp_path / "a", tmp_path / "b"
     for name, copied in ((first, "true"), (second, "true")):

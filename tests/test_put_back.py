@@ -46,7 +46,7 @@ def written(cluster, blocks=1500):
 @pytest.mark.parametrize(
     "fields",
     [
-        pytest.param({"cluster": None, "id": None, "segments_ready": 0}, id="before-it-joined"),
+        pytest.param({"cluster": None, "id": None, "segments_ready": 0}, id="before-it-joined", marks=pytest.mark.long),
         pytest.param({"segments_ready": 8}, id="before-its-log-was-initialised"),
     ],
 )

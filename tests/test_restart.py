@@ -13,7 +13,7 @@ CHUNK = 4 << 20
 CHUNKS_A_TURN = 6000
 
 
-@pytest.mark.parametrize("how", ["stop", "kill"], ids=["SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("how", [pytest.param("stop", marks=pytest.mark.long), "kill"], ids=["SIGTERM", "SIGKILL"])
 def test_each_node_restarts_while_a_client_writes(each_cluster, how):
     """The client sits on a gateway that stays; its writes wait at most, and each acknowledged one is kept."""
     ledger = Ledger(blocks=1500, stride=128)

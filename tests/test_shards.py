@@ -60,6 +60,7 @@ def restart(node, shards):
     node.start()
 
 
+@pytest.mark.long
 def test_nodes_die_and_come_back_with_another_number_of_shards(cluster):
     """Writers on all shards of a node lose nothing, whoever of the others comes back as what."""
     volume = cluster.create_volume(size="512MiB", copies=2)

@@ -3,7 +3,7 @@
 
 help_test() {
     cat <<'TEXT'
-usage: ./dev test [--quick] [--release] [--only STAGE] [-- PYTEST-ARGUMENTS...]
+usage: ./dev test [--quick | --long] [--release] [--only STAGE] [-- PYTEST-ARGUMENTS...]
 
 Runs, in this order, and stops at the first that fails:
   shell     shellcheck of this command's own scripts
@@ -16,7 +16,8 @@ Runs, in this order, and stops at the first that fails:
             embedded configuration server and once with etcd; the lab's experiments, each as short as it goes
 The end-to-end tests run the program as the unit tests' profile builds it: with debug assertions, and without building
 everything a second time. --release has them run what ./dev up and packages build; AZEKURA_BIN=PATH any other.
-  --quick       leave out the end-to-end tests that take long (marked `slow`)
+  --quick       leave out the end-to-end tests that take some ten seconds or more (marked `slow`)
+  --long        also those that take a minute each and are much like shorter ones (marked `long`): 8 minutes more
   --release     end-to-end tests of the release binary
   --only STAGE  one stage; arguments after -- go to pytest:  ./dev test --only e2e -- -k restart -x
 File-system tests need root for loop devices and are skipped, by name, for other users.
@@ -59,11 +60,12 @@ run_e2e() {
 }
 
 command_test() {
-    local quick=no profile=dev pytest_arguments=()
+    local quick=no long=no profile=dev pytest_arguments=()
     ONLY_STAGE=''
     while (($# > 0)); do
         case $1 in
             --quick) quick=yes ;;
+            --long) long=yes ;;
             --release) profile=release ;;
             --only) need_value "$1" $# && ONLY_STAGE=$2 && shift ;;
             --only=*) ONLY_STAGE=${1#*=} ;;
@@ -107,7 +109,10 @@ command_test() {
         ensure_schemas
         ensure_key_servers
         build_binary "$profile"
-        [[ $quick == no ]] || pytest_arguments=(-m 'not slow' "${pytest_arguments[@]+"${pytest_arguments[@]}"}")
+        local marks='not long'
+        [[ $long == no ]] || marks=''
+        [[ $quick == no ]] || marks='not slow and not long'
+        pytest_arguments=(-m "$marks" "${pytest_arguments[@]+"${pytest_arguments[@]}"}")
         stage e2e run_e2e "${pytest_arguments[@]+"${pytest_arguments[@]}"}"
     fi
     step "all tests passed"
