@@ -1,7 +1,7 @@
 """For the end-to-end tests and those of the tools.
 
-Tests that need root are skipped, by name, for other users. Most tests wait more than they work, so two files run at a
-time (`pytest -n 2 --dist loadfile --alone without`), and those that are marked `alone` afterwards (`--alone only`).
+Tests that need root are skipped, by name, for other users. Most tests wait more than they work, so three files run at
+a time (`pytest -n 3 --dist loadfile --alone without`), and those that are marked `alone` afterwards (`--alone only`).
 """
 
 import os

@@ -17,7 +17,8 @@ def move(cluster, node):
 
 
 def test_all_nodes_move_while_a_client_writes(make_cluster, monkeypatch):
-    cluster = make_cluster(config="etcd", device_size="512MiB", transport="tls", api_access="grants")
+    options = {"transport": "tls", "api_access": "grants", "node_options": ["--trusted-config"]}
+    cluster = make_cluster(config="etcd", device_size="512MiB", **options)
     cluster.create_volume(size="256MiB", shared=True)
     token = cluster.folder / "token"
     token.write_text(cluster.cli("token", "create", "ann", "--role", "admin"))

@@ -52,10 +52,10 @@ run_pytest() {
     return "$result"
 }
 
-# Most tests wait more than they work, so two files run beside each other; afterwards, those that measure.
+# Most tests wait more than they work, so three files run beside each other; afterwards, those that measure.
 run_e2e() {
     FOUND=''
-    run_pytest --alone without -n 2 --dist loadfile "$@" && run_pytest --alone only "$@" || return
+    run_pytest --alone without -n 3 --dist loadfile "$@" && run_pytest --alone only "$@" || return
     [[ -n $FOUND ]] || die "no test was chosen by: $*"
 }
 

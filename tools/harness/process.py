@@ -12,9 +12,9 @@ from pathlib import Path
 PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 # Below the kernel's range for outgoing connections (32768 and up), so that none of those takes a port of ours.
-# Where tests run beside each other, each worker of pytest-xdist has a half of them.
-_HALVES = {"gw0": (20000, 25999), "gw1": (26000, 31999)}
-_PORT_FIRST, _PORT_LAST = _HALVES.get(os.environ.get("PYTEST_XDIST_WORKER"), (20000, 31999))
+# Where tests run beside each other, each worker of pytest-xdist has a third of them.
+_THIRDS = {"gw0": (20000, 23999), "gw1": (24000, 27999), "gw2": (28000, 31999)}
+_PORT_FIRST, _PORT_LAST = _THIRDS.get(os.environ.get("PYTEST_XDIST_WORKER"), (20000, 31999))
 _next_port = _PORT_FIRST + (os.getpid() * 37) % (_PORT_LAST - _PORT_FIRST)
 
 

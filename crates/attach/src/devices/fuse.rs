@@ -366,7 +366,9 @@ impl Attach for Fuse {
         let shown = wait(PATIENCE, || Ok(shows(&mut qmp, wanted)?.then_some(())))?;
         shown.ok_or_else(|| {
             let (name, bytes) = (&wanted.volume, wanted.size_bytes);
-            AttachError::unavailable(format!("volume '{name}' does not have {bytes} bytes at the node of this machine yet"))
+            AttachError::unavailable(format!(
+                "volume '{name}' does not have {bytes} bytes at the node of this machine yet"
+            ))
         })?;
         // The kernel asks for the file's size again after a second.
         let grown = wait(PATIENCE, || {

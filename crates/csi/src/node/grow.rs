@@ -23,7 +23,9 @@ impl Node {
         if signed(volume.size_bytes) < asked {
             // This node hears of the new size later than the one that the controller has asked.
             let bytes = volume.size_bytes;
-            return Err(Status::unavailable(format!("volume '{name}' has {bytes} bytes at this node, and not {asked} yet")));
+            return Err(Status::unavailable(format!(
+                "volume '{name}' has {bytes} bytes at this node, and not {asked} yet"
+            )));
         }
         let device = self.devices.grow(&self.wanted(&volume, mount.is_read_only())?).map_err(status)?;
         if !mount.shows_device() && !mount.is_read_only() {
