@@ -68,8 +68,8 @@ pub fn idempotency_key(day: &str, hash: &str) -> String {
     format!("{IDEMPOTENCY_PREFIX}{day}/{hash}")
 }
 
-/// The keys at which a request may stand that is asked for at this time: today's, yesterday's, and tomorrow's, since the
-/// clock of the node that was asked first may be ahead.
+/// The keys at which a request may stand that is asked for at this time: today's, yesterday's, and tomorrow's, since
+/// the clock of the node that was asked first may be ahead.
 #[must_use]
 pub fn idempotency_keys(seconds: u64, hash: &str) -> [String; 3] {
     [seconds, seconds.saturating_sub(DAY_SECONDS), seconds + DAY_SECONDS]

@@ -146,8 +146,8 @@ fn respond<E: Endpoint>(outcome: Answer<E>) -> Response {
     response
 }
 
-/// Carries a request out that came with a key, unless it was: also when nobody waits for the answer any more, so that it
-/// is known to whoever asks again.
+/// Carries a request out that came with a key, unless it was: also when nobody waits for the answer any more, so that
+/// it is known to whoever asks again.
 async fn carry_out_once<E, F, A>(call: Call<E>, once: Once, deed: Deed, handler: F) -> Response
 where
     E: Endpoint,

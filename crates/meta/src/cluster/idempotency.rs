@@ -150,8 +150,8 @@ impl MetaClient {
         Ok(!self.inner.claims_full.load(Ordering::Relaxed))
     }
 
-    /// Keeps what was answered to a deed that has a claim. When that fails, or somebody else has taken the key over, the
-    /// request counts as one that was not answered.
+    /// Keeps what was answered to a deed that has a claim. When that fails, or somebody else has taken the key over,
+    /// the request counts as one that was not answered.
     ///
     /// # Errors
     /// When the configuration can't be reached.

@@ -31,7 +31,7 @@ fn record(found: FoundBlock, at: u64) -> FoundBlockRecord {
 }
 
 /// Tells of a scrub, and notes it.
-pub async fn scrubbed(client: MetaClient, pg: PgId, wish: ScrubWish, report: ScrubReport, found: Vec<FoundBlock>) {
+pub async fn scrubbed(client: MetaClient, pg: PgId, wish: ScrubWish, (report, found): (ScrubReport, Vec<FoundBlock>)) {
     if report.findings() > 0 {
         let places = found.iter().take(FOUND_BLOCKS_MAX).map(|found| format!("; {}", record(found.clone(), 0)));
         tracing::error!(

@@ -97,9 +97,7 @@ pub async fn carry_out(
                     }
                 });
             }
-            Report::Scrubbed(pg, wish, report, found) => {
-                drop(tokio::spawn(scrubbed(client.clone(), pg, wish, report, found)));
-            }
+            Report::Scrubbed(pg, wish, scrub) => drop(tokio::spawn(scrubbed(client.clone(), pg, wish, scrub))),
             Report::Found(pg, found) => met.note(&client, pg, found),
             Report::CopyForgotten(device, pg) => {
                 let client = client.clone();

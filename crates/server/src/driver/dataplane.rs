@@ -452,7 +452,7 @@ impl DataPlane {
             Effect::Compared(token, result) => self.layer_questions.compared(token, result),
             Effect::Measured(token, result) => self.layer_questions.measured(token, result),
             Effect::AttachmentsEnded => self.clients.frontend.attachments_ended(),
-            Effect::Scrubbed(pg, wish, report, found) => self.report(Report::Scrubbed(pg, wish, report, found)),
+            Effect::Scrubbed(pg, wish, report, found) => self.report(Report::Scrubbed(pg, wish, (report, found))),
             Effect::Found(pg, found) => self.report(Report::Found(pg, found)),
             Effect::Propose(pg, device, config) => self.report(Report::Propose(pg, device, config)),
             Effect::LayerDropped(device, layer) => self.report(Report::LayerDropped(device, layer)),

@@ -16,7 +16,7 @@ pub enum Report {
     /// A group wants its configuration changed.
     Propose(PgId, DeviceId, GroupConfig),
     /// A group was scrubbed.
-    Scrubbed(PgId, ScrubWish, ScrubReport, Vec<FoundBlock>),
+    Scrubbed(PgId, ScrubWish, (ScrubReport, Vec<FoundBlock>)),
     /// Readers have met a bad block.
     Found(PgId, FoundBlock),
     /// A dropped layer's space on a device has come back.
