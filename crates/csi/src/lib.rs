@@ -1,6 +1,7 @@
 //! The driver of the Container Storage Interface: what Kubernetes asks to have volumes made and mounted (docs/csi.md).
 //!
 //! - `controller` makes volumes, snapshots and attachments. It runs once in a cluster.
+//! - `metadata` tells which blocks of snapshots have data, or have changed. It runs beside the controller.
 //! - `node` brings attached volumes to containers of its machine. It runs on every machine.
 //! - Both talk to Azekura through its REST API alone (`cluster`), and keep nothing in memory: what was done is seen
 //!   in the cluster, in the kernel and in files, so that a call can be repeated at any time, by any process.
@@ -17,6 +18,7 @@ mod error;
 mod health;
 mod identity;
 mod locks;
+mod metadata;
 mod names;
 mod node;
 mod pages;
