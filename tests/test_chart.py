@@ -3,6 +3,7 @@
 That what is rendered works is for tests/kubernetes_chart.py.
 """
 
+import base64
 import json
 import subprocess
 
@@ -43,11 +44,22 @@ SETS = {
             "storage": {"mounted": True, "deviceSize": "1TiB", "devices": 4},
             "tolerations": [{"operator": "Exists"}],
         },
-        "csi": {"attach": "nvme", "controller": {"tokenSecret": "token"}},
+        "csi": {
+            "attach": "nvme",
+            "controller": {"tokenSecret": "token"},
+            "orphans": {"schedule": "@daily"},
+        },
         "snapshots": {"groups": True},
         "volumeAttributesClasses": [{"name": "bronze", "parameters": {"iops": "1000"}}],
         "networkPolicy": {"apiFrom": [{"namespaceSelector": {}}]},
         "monitoring": {"enabled": True, "labels": {"release": "prometheus"}},
+    },
+    "backups": {
+        **LAB,
+        "csi": {
+            "snapshotMetadata": {"enabled": True, "tlsSecret": "tls", "caCert": "-----BEGIN CERTIFICATE-----\nx\n"},
+            "orphans": {"schedule": "0 4 * * *", "olderThan": "2d", "project": "accounts"},
+        },
     },
     "disks": {**LAB, "node": {"storage": {"disks": ["/dev/disk/by-id/nvme-A*", "/dev/disk/by-id/wwn-0x5"]}}},
     "secret": {
@@ -93,7 +105,8 @@ def one(objects, kind, name):
 
 
 def pod_of(objects, kind, name):
-    return one(objects, kind, name)["spec"]["template"]["spec"]
+    spec = one(objects, kind, name)["spec"]
+    return spec.get("jobTemplate", {"spec": spec})["spec"]["template"]["spec"]
 
 
 def arguments(pod, container):
@@ -113,7 +126,9 @@ def test_what_is_rendered_keeps_to_kubernetes_schemas(name, tmp_path):
     assert checked.returncode == 0, said
     # Those of Kubernetes itself; the others' CRDs are not in it.
     known = [
-        each for each in objects if "monitoring" not in each["apiVersion"] and "snapshot" not in each["apiVersion"]
+        each
+        for each in objects
+        if not any(word in each["apiVersion"] for word in ("monitoring", "snapshot", "cbt.storage"))
     ]
     assert said.count("passed for resource") == len(known), said
 
@@ -139,6 +154,8 @@ def test_the_check_of_schemas_can_fail(tmp_path):
         ({"etcd": {"servers": ["ftp://h:2379"]}}, "servers"),
         ({**LAB, "csi": {"attach": "nvme"}}, "node.hostNetwork"),
         ({**LAB, "csi": {"attach": "iscsi"}}, "attach"),
+        ({**LAB, "csi": {"snapshotMetadata": {"enabled": True}}}, "tlsSecret"),
+        ({**LAB, "csi": {"orphans": {"schedule": "daily"}}}, "schedule"),
         ({**LAB, "csi": {"attach": "nbd"}}, "attach"),
         ({**LAB, "node": {"storage": {"deviceSize": "100G"}}}, "deviceSize"),
         ({**LAB, "node": {"storage": {"devicePath": "/dev/sdb"}}}, "devicePath"),
@@ -159,6 +176,7 @@ def test_the_program_takes_what_the_chart_tells_it(name):
     objects = render(SETS[name])
     places = [("DaemonSet", "azekura-node", "node"), ("DaemonSet", "azekura-csi-node", "driver")]
     places.append(("Deployment", "azekura-csi-controller", "driver"))
+    places += [("CronJob", "azekura-csi-orphans", "orphans")] if name in ("all", "backups") else []
     for kind, owner, container in places:
         words = arguments(pod_of(objects, kind, owner), container)
         named = [word.replace("$(ADDRESS)", "127.0.0.1").replace("$(NODE_NAME)", "m1") for word in words]
@@ -238,9 +256,9 @@ def test_monitoring_has_the_rules_and_the_dashboards_as_they_are():
 def test_rights_are_the_least(name):
     objects = render(SETS[name])
     for each in objects:
-        if each["kind"] in ("DaemonSet", "StatefulSet", "Deployment"):
-            pod = each["spec"]["template"]["spec"]
-            asks = "csi-controller" in each["metadata"]["name"]
+        if each["kind"] in ("DaemonSet", "StatefulSet", "Deployment", "CronJob"):
+            pod = pod_of(objects, each["kind"], each["metadata"]["name"])
+            asks = any(word in each["metadata"]["name"] for word in ("csi-controller", "csi-orphans"))
             assert pod.get("automountServiceAccountToken", True) == asks, each["metadata"]["name"]
             for container in [*pod.get("initContainers", []), *pod["containers"]]:
                 own = container["securityContext"]
@@ -304,3 +322,36 @@ def test_a_class_with_a_secret_has_that_and_no_other():
     assert one(render(LAB), "CSIDriver", "csi.azekura.io")["spec"]["requiresRepublish"] is False
     forced = {**LAB, "csi": {"republish": True}}
     assert one(render(forced), "CSIDriver", "csi.azekura.io")["spec"]["requiresRepublish"] is True
+
+
+def test_backup_programs_find_who_tells_of_changed_blocks():
+    objects = render(SETS["backups"])
+    told = one(objects, "SnapshotMetadataService", "csi.azekura.io")
+    assert told["spec"]["address"] == "azekura-snapshot-metadata.ns.svc:6443"
+    assert base64.b64decode(told["spec"]["caCert"]).startswith(b"-----BEGIN CERTIFICATE-----")
+    pod = pod_of(objects, "Deployment", "azekura-csi-controller")
+    words = arguments(pod, "snapshot-metadata")
+    assert {"--csi-address=/csi/csi.sock", "--tls-cert=/tls/tls.crt", "--tls-key=/tls/tls.key"} <= set(words)
+    assert {"name": "tls", "secret": {"secretName": "tls", "defaultMode": 0o400}} in pod["volumes"]
+    # The Service's pods are those whose container has the port, and the policy lets others reach it alone.
+    service = one(objects, "Service", "azekura-snapshot-metadata")["spec"]
+    labels = one(objects, "Deployment", "azekura-csi-controller")["spec"]["template"]["metadata"]["labels"]
+    assert service["selector"].items() <= labels.items()
+    assert service["ports"] == [{"name": "metadata", "port": 6443, "targetPort": "metadata"}]
+    policy = one(objects, "NetworkPolicy", "azekura-snapshot-metadata")["spec"]
+    assert [rule["ports"] for rule in policy["ingress"]] == [[{"port": 50051}]]
+    rules = one(objects, "ClusterRole", "azekura-csi-controller")["rules"]
+    reviews = {resource for rule in rules for resource in rule["resources"] if "reviews" in resource}
+    assert reviews == {"tokenreviews", "subjectaccessreviews"}
+    kinds = {each["kind"] for each in render(LAB)}
+    assert not kinds & {"SnapshotMetadataService", "CronJob"} and "reviews" not in json.dumps(render(LAB))
+
+
+def test_what_looks_for_orphans_only_lists():
+    objects = render(SETS["backups"])
+    words = arguments(pod_of(objects, "CronJob", "azekura-csi-orphans"), "orphans")
+    assert "--older-than=2d" in words and "--project=accounts" in words and "--delete" not in words
+    rules = one(objects, "ClusterRole", "azekura-csi-orphans")["rules"]
+    assert {verb for rule in rules for verb in rule["verbs"]} == {"list"}
+    account = pod_of(objects, "CronJob", "azekura-csi-orphans")["serviceAccountName"]
+    assert one(objects, "ClusterRoleBinding", "azekura-csi-orphans")["subjects"][0]["name"] == account

@@ -1,11 +1,14 @@
-// Asks a CSI driver one thing: `csi-call SOCKET SERVICE/METHOD REQUEST`, the request and the answer being JSON. An error
-// of the driver is {"code": …, "message": …}, and the exit code is 3.
+// Asks a CSI driver one thing: `csi-call SOCKET SERVICE/METHOD REQUEST`, the request and the answer being JSON; of a
+// method that streams, one line for each answer. An error of the driver is {"code": …, "message": …}, and the exit code
+// is 3.
 package main
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -28,6 +31,16 @@ func fail(what string, err error) {
 	}
 }
 
+func refused(err error) {
+	if err == nil {
+		return
+	}
+	failed := status.Convert(err)
+	told, _ := json.Marshal(map[string]string{"code": failed.Code().String(), "message": failed.Message()})
+	fmt.Println(string(told))
+	os.Exit(3)
+}
+
 func main() {
 	socket, path, text := os.Args[1], os.Args[2], os.Args[3]
 	var service, name string
@@ -45,13 +58,28 @@ func main() {
 	fail(socket, err)
 	context, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := connection.Invoke(context, "/csi.v1."+path, request, answer); err != nil {
-		failed := status.Convert(err)
-		told, _ := json.Marshal(map[string]string{"code": failed.Code().String(), "message": failed.Message()})
+	answers := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}
+	tell := func() {
+		told, err := answers.Marshal(answer)
+		fail(path, err)
 		fmt.Println(string(told))
-		os.Exit(3)
 	}
-	told, err := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}.Marshal(answer)
-	fail(path, err)
-	fmt.Println(string(told))
+	if !method.IsStreamingServer() {
+		refused(connection.Invoke(context, "/csi.v1."+path, request, answer))
+		tell()
+		return
+	}
+	stream, err := connection.NewStream(context, &grpc.StreamDesc{ServerStreams: true}, "/csi.v1."+path)
+	refused(err)
+	refused(stream.SendMsg(request))
+	refused(stream.CloseSend())
+	for {
+		answer.Reset()
+		err := stream.RecvMsg(answer)
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		refused(err)
+		tell()
+	}
 }

@@ -63,12 +63,19 @@ class Driver:
 
     def call(self, method, **request):
         """One call; CsiError when it is refused."""
+        return json.loads(self._ask(method, request))
+
+    def stream(self, method, **request):
+        """All answers of a call that streams; CsiError when it is refused or breaks off."""
+        return [json.loads(line) for line in self._ask(method, request).splitlines()]
+
+    def _ask(self, method, request):
         command = [TOOLS / "csi-call", self.socket, method, json.dumps(request)]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S)
         if ended.returncode == 3:
-            raise CsiError(method, json.loads(ended.stdout))
+            raise CsiError(method, json.loads(ended.stdout.splitlines()[-1]))
         assert ended.returncode == 0, ended.stderr
-        return json.loads(ended.stdout)
+        return ended.stdout
 
     def kill(self):
         """SIGKILL, as a machine's out-of-memory killer sends it."""

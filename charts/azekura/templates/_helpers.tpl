@@ -78,6 +78,14 @@ imagePullSecrets:
 {{- if and .Values.etcd.machines (eq (mod $count 2) 0) -}}
 {{- fail (printf "etcd.machines has %d names: an even number survives no more than one less; give one, three or five" $count) -}}
 {{- end -}}
+{{- if .Values.csi.snapshotMetadata.enabled -}}
+{{- if not .Values.snapshots.enabled -}}
+{{- fail "csi.snapshotMetadata.enabled: there are no snapshots to tell of, since snapshots.enabled is false" -}}
+{{- end -}}
+{{- if not (and .Values.csi.snapshotMetadata.tlsSecret (contains "BEGIN CERTIFICATE" .Values.csi.snapshotMetadata.caCert)) -}}
+{{- fail "csi.snapshotMetadata: tlsSecret names a Secret with tls.crt and tls.key, and caCert is the certificate (PEM) of the authority that has signed it; backup programs need both" -}}
+{{- end -}}
+{{- end -}}
 {{- if and (eq .Values.csi.attach "nvme") (not .Values.node.hostNetwork) -}}
 {{- fail "csi.attach is nvme: the kernel keeps a connection to the machine's node at 127.0.0.1, so node.hostNetwork has to be true" -}}
 {{- end -}}

@@ -1,4 +1,4 @@
-//! What has changed between a snapshot and another one, or the present.
+//! What has changed between a snapshot and another one, or the present; and where a snapshot has data.
 
 use azekura_base::LayerId;
 use serde::{Deserialize, Serialize};
@@ -81,4 +81,45 @@ pub struct DiffQuery {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schemars(with = "Option<u64>"))]
     pub to_layer: Option<LayerId>,
+}
+
+/// A range that has data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct AllocatedRange {
+    /// Its first byte.
+    pub offset_bytes: u64,
+    /// Its length.
+    pub length_bytes: u64,
+}
+
+/// A page of where a snapshot has data.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct AllocatedView {
+    /// The snapshot: `VOLUME@SNAPSHOT`.
+    pub snapshot: String,
+    /// Its layer; to be given with the next question.
+    pub layer: u64,
+    /// Its size, bytes.
+    pub size_bytes: u64,
+    /// Ranges in order. What is in none reads as zeros. Neighbours may meet where two pages do.
+    pub ranges: Vec<AllocatedRange>,
+    /// The `offset_bytes` of the next question; without one, this was the last page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_offset_bytes: Option<u64>,
+}
+
+/// Query of `GET /v1/volumes/{name}/snapshots/{snapshot}/allocated`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct AllocatedQuery {
+    /// Where to go on, bytes: the `next_offset_bytes` of the page before.
+    #[serde(default, skip_serializing_if = "crate::is_zero")]
+    pub offset_bytes: u64,
+    /// The `layer` of the page before: that it is still the same is checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<u64>"))]
+    pub layer: Option<LayerId>,
 }

@@ -9,14 +9,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::layers::{CompareQuery, GroupDifferences, MeasureLayer, Measured, NotTold};
 use crate::{
-    AttachVolume, AuditQuery, AuditView, AuthorityKey, AuthorityQuery, AuthorityView, ChangeClass, ChangeProject,
-    ChangeSettings, ChangeVolumeSecret, ClassView, CloneVolume, ClusterStats, ClusterStatus, CreateClass, CreateGrant,
-    CreateHost, CreateKey, CreateProject, CreateSnapshots, CreateVolume, DeleteVolume, DetachVolume, DeviceView,
-    DiffQuery, DiffView, Events, GrantCreated, GrantView, GroupView, HealthView, HostCreated, IoLimits, JobView,
-    JoinCluster, JoinedView, KekView, KeyCreated, KeyUnlocked, LayerUse, LetInNode, NodeKeks, NodeSnapshot, NodeView,
-    PageQuery, ProjectView, ProtectVolume, ReadyView, RemoveMember, RemovedView, ResizeVolume, ResizedView,
-    RevertVolume, RevertedView, RewrapKeys, RewrappedView, ScrubRequest, ScrubStarted, SettingsView, ShowSnapshot,
-    ShutOutNode, ShutOutView, SnapshotView, SpaceView, UnlockKey, UnlockVolume, VolumeView, WatchQuery, WhoView,
+    AllocatedQuery, AllocatedView, AttachVolume, AuditQuery, AuditView, AuthorityKey, AuthorityQuery, AuthorityView,
+    ChangeClass, ChangeProject, ChangeSettings, ChangeVolumeSecret, ClassView, CloneVolume, ClusterStats,
+    ClusterStatus, CreateClass, CreateGrant, CreateHost, CreateKey, CreateProject, CreateSnapshots, CreateVolume,
+    DeleteVolume, DetachVolume, DeviceView, DiffQuery, DiffView, Events, GrantCreated, GrantView, GroupView,
+    HealthView, HostCreated, IoLimits, JobView, JoinCluster, JoinedView, KekView, KeyCreated, KeyUnlocked, LayerUse,
+    LetInNode, NodeKeks, NodeSnapshot, NodeView, PageQuery, ProjectView, ProtectVolume, ReadyView, RemoveMember,
+    RemovedView, ResizeVolume, ResizedView, RevertVolume, RevertedView, RewrapKeys, RewrappedView, ScrubRequest,
+    ScrubStarted, SettingsView, ShowSnapshot, ShutOutNode, ShutOutView, SnapshotView, SpaceView, UnlockKey,
+    UnlockVolume, VolumeView, WatchQuery, WhoView,
 };
 
 /// A method of HTTP.
@@ -303,6 +304,8 @@ endpoints! {
     SnapshotDelete: Delete "/v1/volumes/{name}/snapshots/{snapshot}" (2) needs UseVolumes => 204 NoContent;
     /// What has changed since a snapshot, a page at a time.
     SnapshotDiff: Get "/v1/volumes/{name}/snapshots/{snapshot}/diff" (2) needs UseVolumes ? DiffQuery => 200 DiffView;
+    /// Where a snapshot has data, a page at a time: for a first copy.
+    SnapshotAllocated: Get "/v1/volumes/{name}/snapshots/{snapshot}/allocated" (2) needs UseVolumes ? AllocatedQuery => 200 AllocatedView;
     /// The snapshots of all volumes, by volume and then by time.
     SnapshotList: Get "/v1/snapshots" (0) needs SeeVolumes ? PageQuery => 200 Vec<SnapshotView>;
     /// Makes snapshots of volumes at one instant. Every write that was acknowledged before is in them.
@@ -442,6 +445,8 @@ mod tests {
         let query: CompareQuery = serde_json::from_str(compare).unwrap();
         let target = NodeCompare::target(&[], &query).unwrap();
         assert_eq!(target, "/v1/node/compare?revision=1&from=2&to=3&first=4&end=5&limit=6&groups=7%2C8");
+        let target = NodeCompare::target(&[], &CompareQuery { from: None, ..query }).unwrap();
+        assert_eq!(target, "/v1/node/compare?revision=1&to=3&first=4&end=5&limit=6&groups=7%2C8");
     }
 
     #[test]

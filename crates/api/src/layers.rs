@@ -13,9 +13,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct CompareQuery {
     /// The configuration says what it says of the layers from this revision on.
     pub revision: u64,
-    /// The layer before.
-    #[cfg_attr(test, schemars(with = "u64"))]
-    pub from: LayerId,
+    /// The layer before; without one, everything that the layer after shows is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<u64>"))]
+    pub from: Option<LayerId>,
     /// The layer after.
     #[cfg_attr(test, schemars(with = "u64"))]
     pub to: LayerId,

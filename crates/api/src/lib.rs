@@ -47,7 +47,7 @@ pub use audit::{AUDIT_PAGE, AuditEntry, AuditQuery, AuditView};
 pub use authority::{AuthorityKey, AuthorityQuery, AuthorityView};
 pub use azekura_base::{Needs, Role};
 pub use class::{AckRule, ChangeClass, ClassView, CreateClass, FailureDomain};
-pub use diff::{DiffKind, DiffQuery, DiffRange, DiffView};
+pub use diff::{AllocatedQuery, AllocatedRange, AllocatedView, DiffKind, DiffQuery, DiffRange, DiffView};
 pub use endpoint::{Answer, Endpoint, Method, NoBody, NoContent, NoQuery, Prometheus, Route};
 pub use error::{ErrorBody, ErrorCode};
 pub use grant::{

@@ -21,6 +21,8 @@ fn good_lines() {
         "node list",
         "csi controller --api https://10.0.0.1:7180,https://10.0.0.2:7180 --token-file t --ca c --endpoint unix:///x",
         "csi node --node n1 --attach fuse --state /run/x",
+        "csi orphans --json --older-than 7d --kubernetes http://127.0.0.1:8001",
+        "csi orphans --delete --only-kubernetes --api unix:/x --volume-prefix v --snapshot-prefix s --project p",
         "node list --api http://127.0.0.1:1 --json",
         "volume create vol1 10GiB",
         "volume create vol1 10GiB --copies 2 --json --api http://127.0.0.1:7181",

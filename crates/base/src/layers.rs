@@ -12,8 +12,8 @@ pub struct CompareLayers {
     pub revision: u64,
     /// The group.
     pub pg: PgId,
-    /// The layer before.
-    pub from: LayerId,
+    /// The layer before; without one, everything that the layer after shows is asked for.
+    pub from: Option<LayerId>,
     /// The layer after.
     pub to: LayerId,
     /// The first chunk.

@@ -26,6 +26,7 @@ pub use azekura_transport::NodeKey;
 use azekura_transport::https::trusting;
 pub use azekura_transport::https::{Trust, fingerprint, key_of_pem};
 pub use events::{EVENT_BYTES_MAX, Event, EventReader};
+pub use outside::{Outside, OutsideAnswer};
 use ureq::config::Config;
 use ureq::http::Response;
 use ureq::unversioned::resolver::DefaultResolver;
@@ -34,6 +35,7 @@ use ureq::{Agent, Body, RequestBuilder};
 
 mod events;
 mod local;
+mod outside;
 mod secured;
 
 /// How a node's own socket is named instead of a URL.
@@ -156,6 +158,13 @@ impl std::fmt::Display for ClientError {
 
 impl std::error::Error for ClientError {}
 
+/// Whether a URL names this machine.
+fn is_here(url: &str) -> bool {
+    let Ok(url) = url.parse::<ureq::http::Uri>() else { return false };
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+}
+
 fn config() -> Config {
     let config = Agent::config_builder()
         .timeout_global(Some(TIMEOUT))
@@ -220,7 +229,8 @@ impl Client {
             return Ok(self);
         }
         let secured = trusting(trust).map_err(|error| ClientError::Certificate(error.to_string()))?;
-        let connector = TcpConnector::default().chain(secured::Secured(secured));
+        let secured = secured::Secured { config: secured, whom: secured::Whom::ANode };
+        let connector = TcpConnector::default().chain(secured);
         let agent = Agent::with_parts(config(), connector, DefaultResolver::default());
         Ok(Client { agent, trusts: true, ..self })
     }
@@ -258,9 +268,7 @@ impl Client {
 
     /// Whether the node is on this machine, as far as the URL says so.
     fn is_here(&self) -> bool {
-        let Ok(url) = self.url.parse::<ureq::http::Uri>() else { return false };
-        let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
-        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+        is_here(&self.url)
     }
 
     /// Whether a node's own socket is asked, which wants no token.

@@ -13,7 +13,19 @@ use ureq::unversioned::transport::{
 
 /// Adds TLS where the URL says so.
 #[derive(Debug)]
-pub(crate) struct Secured(pub(crate) Arc<ClientConfig>);
+pub(crate) struct Secured {
+    pub(crate) config: Arc<ClientConfig>,
+    pub(crate) whom: Whom,
+}
+
+/// Who has to answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Whom {
+    /// A node of the cluster: the authority alone counts.
+    ANode,
+    /// Whose name is dialled.
+    Named,
+}
 
 impl<In: Transport> Connector<In> for Secured {
     type Out = Either<In, Connection>;
@@ -23,9 +35,13 @@ impl<In: Transport> Connector<In> for Secured {
         if !details.needs_tls() {
             return Ok(Some(Either::A(transport)));
         }
-        // It is not sent, and the certificate is not compared with it: the authority alone counts.
-        let name = ServerName::try_from("azekura").map_err(|_| Error::BadUri("no name for TLS".to_owned()))?;
-        let session = ClientConnection::new(Arc::clone(&self.0), name).map_err(|error| refused(&error))?;
+        let name = match self.whom {
+            // It is not sent, and the certificate is not compared with it.
+            Whom::ANode => "azekura",
+            Whom::Named => details.uri.host().unwrap_or_default().trim_matches(['[', ']']),
+        };
+        let name = ServerName::try_from(name.to_owned()).map_err(|_| Error::BadUri("no name for TLS".to_owned()))?;
+        let session = ClientConnection::new(Arc::clone(&self.config), name).map_err(|error| refused(&error))?;
         let buffers = LazyBuffers::new(details.config.input_buffer_size(), details.config.output_buffer_size());
         let stream =
             StreamOwned::new(session, TransportAdapter::new(transport.boxed(), Arc::clone(&details.current_time)));

@@ -265,6 +265,30 @@ async fn pages(node: &Node, first: &Value, diff: &str) -> Vec<Value> {
     }
 }
 
+/// Where a snapshot has data is told from any chunk on, by any node: in those of `ranges` that are no zeros.
+async fn data_is_told(one: &Node, two: &Node, ranges: &[Value], half: u64) {
+    let allocated = |query: &str| format!("/v1/volumes/v/snapshots/monday/allocated{query}");
+    let (status, first) = ask(one, "GET", &allocated(""), None).await;
+    assert_eq!((status, &first["snapshot"], &first["size_bytes"]), (200, &json!("v@monday"), &json!(GIB)), "{first}");
+    let on = |at: u64| allocated(&format!("?offset_bytes={at}&layer={}", first["layer"]));
+    let mut page = ask(two, "GET", &on(half), None).await.1;
+    let mut data = Vec::new();
+    loop {
+        data.extend(page["ranges"].as_array().unwrap().iter().map(|range| range["offset_bytes"].as_u64().unwrap()));
+        let Some(next) = page["next_offset_bytes"].as_u64() else { break };
+        page = ask(two, "GET", &on(next), None).await.1;
+    }
+    let of_data = ranges.iter().filter(|range| range["kind"] == "data");
+    let expected = of_data.filter_map(|range| range["offset_bytes"].as_u64()).filter(|offset| *offset >= half);
+    assert!(!data.is_empty() && data == expected.collect::<Vec<u64>>(), "{data:?}");
+    for (query, expected, about) in
+        [("?layer=999", 409, "while its data was listed"), ("?offset_bytes=1", 422, "not a multiple")]
+    {
+        let (status, body) = ask(one, "GET", &allocated(query), None).await;
+        assert!(status == expected && body["message"].as_str().unwrap().contains(about), "{query}: {status} {body}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn snapshots_through_the_api() {
     let folder = tempfile::tempdir().unwrap();
@@ -343,8 +367,8 @@ async fn snapshots_through_the_api() {
     let (status, rest) = ask(&one, "GET", &diff(&format!("?offset_bytes={half}{layers}")), None).await;
     let behind: Vec<&Value> = ranges.iter().filter(|range| range["offset_bytes"].as_u64() >= Some(half)).collect();
     assert_eq!((status, pages(&one, &rest, &diff("")).await.iter().collect::<Vec<_>>()), (200, behind));
-    let (_, to_clone) = ask(&one, "GET", &diff("?to_volume=c"), None).await;
-    assert_eq!(to_clone["to"], "c", "{to_clone}");
+    data_is_told(&one, &two, ranges, half).await;
+    assert_eq!(ask(&one, "GET", &diff("?to_volume=c"), None).await.1["to"], "c");
     for (query, expected, about) in [
         ("?to=tuesday", 404, "no snapshot 'tuesday'"),
         ("?to_volume=x", 404, "'x'"),

@@ -10,9 +10,10 @@ use crate::cluster::Cluster;
 use crate::controller::Controller;
 use crate::error::CsiError;
 use crate::node::{Node, NodeSetup};
+use crate::orphans::OrphansArgs;
 use crate::serve::{Offered, serve};
 
-/// Run the CSI driver, which makes and mounts volumes for Kubernetes.
+/// Run the CSI driver, which makes and mounts volumes for Kubernetes, or look after what it has left over.
 #[derive(Debug, Args)]
 pub struct CsiCommand {
     #[command(subcommand)]
@@ -25,14 +26,14 @@ enum Part {
     Controller(ControllerArgs),
     /// Run the part that mounts volumes: on every machine with containers.
     Node(NodeArgs),
+    /// Show volumes, snapshots and attachments that the driver has made and that nobody in Kubernetes owns, and delete
+    /// them if that is asked for.
+    Orphans(Orphans),
 }
 
-/// What both parts need.
+/// Whom to ask.
 #[derive(Debug, Args)]
-struct Common {
-    /// The socket that the orchestrator asks at.
-    #[arg(long, value_name = "unix://PATH", env = "CSI_ENDPOINT", default_value = "unix:///csi/csi.sock")]
-    endpoint: String,
+struct Asked {
     /// The REST API of a node, or unix:DIR/api.sock: the own socket of a node of this machine. Given several times, the
     /// next one is asked when one does not answer.
     #[arg(
@@ -52,10 +53,34 @@ struct Common {
     /// The driver's name, which StorageClasses have as their provisioner.
     #[arg(long, value_name = "NAME", default_value = crate::DRIVER_NAME)]
     driver_name: String,
+}
+
+impl Asked {
+    fn cluster(self) -> Result<Cluster, CsiError> {
+        Cluster::new(self.api, self.token_file, self.ca)
+    }
+}
+
+/// What both parts need.
+#[derive(Debug, Args)]
+struct Common {
+    /// The socket that the orchestrator asks at.
+    #[arg(long, value_name = "unix://PATH", env = "CSI_ENDPOINT", default_value = "unix:///csi/csi.sock")]
+    endpoint: String,
+    #[command(flatten)]
+    asked: Asked,
     /// How a line of the log looks: text is a sentence for people, json an object that names volume and others apart
     /// (docs/operations/logs.md).
     #[arg(long, value_name = "text|json", value_enum, default_value_t, hide_possible_values = true)]
     log: LogFormat,
+}
+
+#[derive(Debug, Args)]
+struct Orphans {
+    #[command(flatten)]
+    asked: Asked,
+    #[command(flatten)]
+    options: OrphansArgs,
 }
 
 #[derive(Debug, Args)]
@@ -88,24 +113,30 @@ impl CsiCommand {
         match &self.part {
             Part::Controller(arguments) => arguments.common.log,
             Part::Node(arguments) => arguments.common.log,
+            Part::Orphans(_) => LogFormat::default(),
         }
     }
 
-    /// Serves until the process is told to stop.
+    /// Serves until the process is told to stop, or looks for what is left over.
     ///
     /// # Errors
-    /// When it can't begin.
+    /// When it can't begin, or does not know all.
     pub fn run(self) -> Result<(), CsiError> {
         let (common, node) = match self.part {
             Part::Controller(arguments) => (arguments.common, None),
             Part::Node(arguments) => (arguments.common, Some((arguments.node, arguments.state, arguments.attach))),
+            Part::Orphans(Orphans { asked, options }) => {
+                let driver = asked.driver_name.clone();
+                return options.run(asked.cluster()?, &driver);
+            }
         };
         azekura_logging::begin(common.log);
-        let cluster = Cluster::new(common.api, common.token_file, common.ca)?;
+        let driver_name = common.asked.driver_name.clone();
+        let cluster = common.asked.cluster()?;
         let offered = match node {
             None => Offered::Controller(Controller::new(cluster)),
             Some((name, state, way)) => Offered::Node(Node::new(cluster, NodeSetup { name, state, way })?),
         };
-        serve(&common.endpoint, common.driver_name, offered)
+        serve(&common.endpoint, driver_name, offered)
     }
 }

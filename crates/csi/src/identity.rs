@@ -14,11 +14,13 @@ use crate::proto::{
 #[derive(Clone, Debug)]
 pub(crate) struct Who {
     name: String,
+    /// This process tells of snapshots' blocks.
+    metadata: bool,
 }
 
 impl Who {
     /// A driver of this name; one that can't be is refused.
-    pub(crate) fn new(name: String) -> Outcome<Who> {
+    pub(crate) fn new(name: String, metadata: bool) -> Outcome<Who> {
         let good = |c: char| c.is_ascii_alphanumeric() || ".-".contains(c);
         let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
         let fits = name.len() <= 63 && name.chars().all(good) && ends(name.chars().next()) && ends(name.chars().last());
@@ -27,7 +29,7 @@ impl Who {
                 format!("'{name}' can't be a driver's name: 63 letters, digits, '.' and '-', as in csi.example.com");
             return Err(Status::invalid_argument(reason));
         }
-        Ok(Who { name })
+        Ok(Who { name, metadata })
     }
 
     fn get_plugin_info(&self, _: GetPluginInfoRequest) -> Outcome<GetPluginInfoResponse> {
@@ -41,9 +43,10 @@ impl Who {
             service::Type::GroupControllerService,
             service::Type::VolumeAccessibilityConstraints,
         ];
-        let services = offered.map(|kind| Type::Service(Service { r#type: kind.into() }));
+        let metadata = self.metadata.then_some(service::Type::SnapshotMetadataService);
+        let services = offered.into_iter().chain(metadata).map(|kind| Type::Service(Service { r#type: kind.into() }));
         let online = Type::VolumeExpansion(VolumeExpansion { r#type: volume_expansion::Type::Online.into() });
-        let all = services.into_iter().chain([online]);
+        let all = services.chain([online]);
         let capabilities = all.map(|kind| PluginCapability { r#type: Some(kind) }).collect();
         Ok(GetPluginCapabilitiesResponse { capabilities })
     }

@@ -12,11 +12,13 @@ use tonic::transport::Server;
 use crate::controller::Controller;
 use crate::error::CsiError;
 use crate::identity::Who;
+use crate::metadata::Metadata;
 use crate::node::Node;
 use crate::proto::controller_server::ControllerServer;
 use crate::proto::group_controller_server::GroupControllerServer;
 use crate::proto::identity_server::IdentityServer;
 use crate::proto::node_server::NodeServer;
+use crate::proto::snapshot_metadata_server::SnapshotMetadataServer;
 
 /// Threads that hold connections; calls have others.
 const THREADS: usize = 2;
@@ -56,7 +58,8 @@ fn listen(path: &Path) -> std::io::Result<UnixListener> {
 pub(crate) fn serve(endpoint: &str, name: String, offered: Offered) -> Result<(), CsiError> {
     let path = socket(endpoint)?;
     let hint = "give a name with --driver-name";
-    let who = Who::new(name).map_err(|status| CsiError { message: status.message().to_owned(), hint })?;
+    let who = Who::new(name, matches!(offered, Offered::Controller(_)))
+        .map_err(|status| CsiError { message: status.message().to_owned(), hint })?;
     let failed = |what: &str, error: &dyn std::fmt::Display| CsiError {
         message: format!("{what} {}: {error}", path.display()),
         hint: "is its folder there, and may this process write to it? --endpoint names another one",
@@ -70,6 +73,7 @@ pub(crate) fn serve(endpoint: &str, name: String, offered: Offered) -> Result<()
         let router = match offered {
             Offered::Controller(controller) => router
                 .add_service(GroupControllerServer::new(controller.clone()))
+                .add_service(SnapshotMetadataServer::new(Metadata::new(controller.cluster.clone())))
                 .add_service(ControllerServer::new(controller)),
             Offered::Node(node) => router.add_service(NodeServer::new(node)),
         };

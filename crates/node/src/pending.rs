@@ -64,7 +64,7 @@ pub(crate) enum PendingOp {
     },
     Compare {
         asker: u64,
-        from: LayerId,
+        from: Option<LayerId>,
         to: LayerId,
     },
     Measure {

@@ -35,8 +35,12 @@ impl Node {
     }
 
     /// A layer that is being merged or dropped does not show what it did.
-    fn check_both(&self, device: DeviceId, from: LayerId, to: LayerId) -> Result<(), NotTold> {
-        if self.is_gone(device, from) || self.is_gone(device, to) { Err(NotTold::Gone) } else { Ok(()) }
+    fn check_both(&self, device: DeviceId, from: Option<LayerId>, to: LayerId) -> Result<(), NotTold> {
+        if from.is_some_and(|from| self.is_gone(device, from)) || self.is_gone(device, to) {
+            Err(NotTold::Gone)
+        } else {
+            Ok(())
+        }
     }
 
     /// A store has compared two layers.

@@ -13,6 +13,8 @@ use std::time::Duration;
 const GROUPS: u32 = 2;
 const CHUNKS: u32 = 6;
 const BLOCKS: u16 = 24;
+/// In the place of a layer: nothing to compare with.
+const NOTHING: u64 = 0;
 
 fn group_of(chunk: u32) -> u32 {
     chunk % GROUPS + 1
@@ -23,12 +25,12 @@ type Found = BTreeMap<(u32, u16), bool>;
 
 /// Compares two layers, so many chunks at a time.
 fn compare(rig: &mut Rig, from: u64, to: u64, limit: u32) -> Found {
+    let (from, to) = ((from != NOTHING).then_some(LayerId(from)), LayerId(to));
     let mut found = Found::new();
     for pg in 1..=GROUPS {
         let (pg, end) = (PgId(pg), ChunkIndex(CHUNKS));
         let mut first = ChunkIndex(0);
         loop {
-            let (from, to) = (LayerId(from), LayerId(to));
             rig.store.compare_layers(5, CompareLayers { revision: 0, pg, from, to, first, end, limit });
             rig.settle();
             let report = rig.reports.iter().position(|report| matches!(report, Report::Differences { token: 5, .. }));
@@ -121,6 +123,8 @@ fn what_was_written_in_between_and_no_more() {
         // Another branch, and backwards.
         assert_eq!(compare(&mut rig, 12, 13, limit), at(&[(0, 3, true), (1, 1, true), (3, 7, true)]));
         assert_eq!(compare(&mut rig, 13, 12, limit), at(&[(0, 3, true), (1, 1, false), (3, 7, false)]));
+        // All that a layer shows; what was trimmed in it is not there.
+        assert_eq!([12, 99].map(|layer| compare(&mut rig, NOTHING, layer, limit).len()), [11, 0]);
     }
 }
 
@@ -259,6 +263,11 @@ fn contents(rig: &mut Rig, layer: u64) -> BTreeMap<(u32, u16), Vec<u8>> {
 fn check(rig: &mut Rig, tree: &Tree, limit: u32, touched: Option<&BTreeSet<(u64, u32, u16)>>) {
     let layers: Vec<u64> = tree.parents.keys().copied().collect();
     let shown: BTreeMap<u64, _> = layers.iter().map(|layer| (*layer, contents(rig, *layer))).collect();
+    for (layer, blocks) in &shown {
+        let data = blocks.iter().filter(|(_, bytes)| !azekura_base::is_zero(bytes));
+        let data: Found = data.map(|(place, _)| (*place, true)).collect();
+        assert_eq!(compare(rig, NOTHING, *layer, limit), data, "the data of {layer}");
+    }
     for from in &layers {
         for to in &layers {
             let found = compare(rig, *from, *to, limit);

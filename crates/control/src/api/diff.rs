@@ -1,4 +1,5 @@
-//! `GET /v1/volumes/{name}/snapshots/{snapshot}/diff`: what has changed since a snapshot, for incremental copies.
+//! `GET /v1/volumes/{name}/snapshots/{snapshot}/diff`: what has changed since a snapshot, for incremental copies; and
+//! `…/allocated`: where a snapshot has data, for the first one, which is what it shows differently from nothing.
 //!
 //! Every group's primary compares the maps of two layers, a part of the volume at a time: all groups are asked from the
 //! same chunk on, and what they say counts as far as all of them have come. So neither they nor this node keep anything
@@ -7,9 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use azekura_api::endpoint::SnapshotDiff;
+use azekura_api::endpoint::{SnapshotAllocated, SnapshotDiff};
 use azekura_api::layers::{Differences, DifferingBlocks, GroupDifferences, NotTold};
-use azekura_api::{DiffKind, DiffQuery, DiffRange, DiffView, ErrorCode};
+use azekura_api::{AllocatedRange, AllocatedView, DiffKind, DiffQuery, DiffRange, DiffView, ErrorCode};
 use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, CHUNK_SIZE, ChunkIndex, LayerId, NodeId, PgId};
 use azekura_model::{Kind, MetaError, Model};
 use tokio::task::JoinSet;
@@ -37,33 +38,44 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// A snapshot, or a volume's present.
+#[derive(Clone)]
 struct Side {
     name: String,
     layer: LayerId,
     size_bytes: u64,
 }
 
-/// What is compared.
+impl Side {
+    fn snapshot(model: &Model, volume: &str, wanted: &str) -> Result<Side, MetaError> {
+        let found = find_snapshot(model, volume, wanted)?;
+        Ok(Side { name: format!("{volume}@{}", found.name), layer: found.layer, size_bytes: found.size_bytes })
+    }
+}
+
+/// What is compared; without `from`, with nothing.
 struct Sides {
-    from: Side,
+    from: Option<Side>,
     to: Side,
     groups: Vec<PgId>,
     revision: u64,
 }
 
 impl Sides {
-    fn find(model: &Model, volume: &str, snapshot: &str, query: &DiffQuery) -> Result<Sides, ApiError> {
-        let side = |volume: &str, wanted: &str| {
-            let found = find_snapshot(model, volume, wanted)?;
-            let name = format!("{volume}@{}", found.name);
-            Ok::<Side, MetaError>(Side { name, layer: found.layer, size_bytes: found.size_bytes })
-        };
-        let from = side(volume, snapshot)?;
+    fn new(model: &Model, volume: &str, from: Option<Side>, to: Side) -> Result<Sides, ApiError> {
+        let not_found = || MetaError::NotFound { kind: Kind::Volume, name: volume.to_owned() };
+        let record = model.volumes.get(volume).ok_or_else(not_found)?;
+        let groups = model.classes.get(&record.class).map(|class| class.groups.clone()).unwrap_or_default();
+        let layers: Vec<LayerId> = from.iter().chain([&to]).map(|side| side.layer).collect();
+        Ok(Sides { from, to, groups, revision: known_since(model, &layers) })
+    }
+
+    fn find(model: &Model, volume: &str, snapshot: &str, query: &DiffQuery) -> Result<(Side, Sides), ApiError> {
+        let from = Side::snapshot(model, volume, snapshot)?;
         let to_volume = query.to_volume.as_deref().unwrap_or(volume);
         let not_found = || MetaError::NotFound { kind: Kind::Volume, name: to_volume.to_owned() };
         let record = model.volumes.get(to_volume).ok_or_else(not_found)?;
         let to = match &query.to {
-            Some(wanted) => side(to_volume, wanted)?,
+            Some(wanted) => Side::snapshot(model, to_volume, wanted)?,
             None => Side { name: to_volume.to_owned(), layer: record.head, size_bytes: record.size_bytes },
         };
         if !are_related(model, from.layer, to.layer) {
@@ -78,35 +90,78 @@ impl Sides {
             None => lies_on(model, to.layer, layer),
         });
         if !(from_same && to_same) {
-            return Err(changed(&from, &to));
+            return Err(changed(Some(&from), &to));
         }
-        let groups = model.classes.get(&record.class).map(|class| class.groups.clone()).unwrap_or_default();
-        let revision = known_since(model, &[from.layer, to.layer]);
-        Ok(Sides { from, to, groups, revision })
+        let sides = Sides::new(model, to_volume, Some(from.clone()), to)?;
+        Ok((from, sides))
     }
 }
 
-fn changed(from: &Side, to: &Side) -> ApiError {
-    let what = format!("{} or {} was deleted, replaced or reverted while they were compared", from.name, to.name);
+fn changed(from: Option<&Side>, to: &Side) -> ApiError {
+    let what = match from {
+        Some(from) => {
+            format!("{} or {} was deleted, replaced or reverted while they were compared", from.name, to.name)
+        }
+        None => format!("{} was deleted or replaced while its data was listed", to.name),
+    };
     ApiError::new(ErrorCode::TryAgain, what, Some("begin again from the start".to_owned()))
 }
 
 pub(super) async fn show(
     Call { api, names: [volume, snapshot], query, .. }: Call<SnapshotDiff>,
 ) -> Answer<SnapshotDiff> {
-    let started = Instant::now();
     let model = api.meta.model_of_snapshots().await?;
-    let sides = Sides::find(&model, &volume, &snapshot, &query)?;
+    let (from, sides) = Sides::find(&model, &volume, &snapshot, &query)?;
+    let (ranges, next_offset_bytes) = page(&api, &sides, query.offset_bytes).await?;
+    Ok(DiffView {
+        from: from.name,
+        from_layer: from.layer.0,
+        to: sides.to.name,
+        to_layer: sides.to.layer.0,
+        from_size_bytes: from.size_bytes,
+        size_bytes: sides.to.size_bytes,
+        ranges,
+        next_offset_bytes,
+    }
+    .into())
+}
+
+pub(super) async fn show_allocated(
+    Call { api, names: [volume, snapshot], query, .. }: Call<SnapshotAllocated>,
+) -> Answer<SnapshotAllocated> {
+    let model = api.meta.model_of_snapshots().await?;
+    let side = Side::snapshot(&model, &volume, &snapshot)?;
+    if query.layer.is_some_and(|layer| layer != side.layer) {
+        return Err(changed(None, &side));
+    }
+    let sides = Sides::new(&model, &volume, None, side)?;
+    let (ranges, next_offset_bytes) = page(&api, &sides, query.offset_bytes).await?;
+    // Beside nothing, zeros are no difference.
+    let data = ranges.into_iter().filter(|range| range.kind == DiffKind::Data);
+    let range = |DiffRange { offset_bytes, length_bytes, .. }| AllocatedRange { offset_bytes, length_bytes };
+    Ok(AllocatedView {
+        snapshot: sides.to.name,
+        layer: sides.to.layer.0,
+        size_bytes: sides.to.size_bytes,
+        ranges: data.map(range).collect(),
+        next_offset_bytes,
+    }
+    .into())
+}
+
+/// What differs from `offset_bytes` on, as far as a page goes, and where the next one begins.
+async fn page(api: &Api, sides: &Sides, offset_bytes: u64) -> Result<(Vec<DiffRange>, Option<u64>), ApiError> {
+    let started = Instant::now();
     let end = chunk_of(sides.to.size_bytes.next_multiple_of(CHUNK_SIZE as u64));
-    if !query.offset_bytes.is_multiple_of(CHUNK_SIZE as u64) {
-        let what = format!("offset {} is not a multiple of {CHUNK_SIZE}", query.offset_bytes);
+    if !offset_bytes.is_multiple_of(CHUNK_SIZE as u64) {
+        let what = format!("offset {offset_bytes} is not a multiple of {CHUNK_SIZE}");
         let hint = "a question goes on at the next_offset_bytes of the answer before".to_owned();
         return Err(ApiError::new(ErrorCode::Refused, what, Some(hint)));
     }
-    let mut at = chunk_of(query.offset_bytes);
+    let mut at = chunk_of(offset_bytes);
     let mut ranges = Ranges { size_bytes: sides.to.size_bytes, ranges: Vec::new() };
     while at < end && ranges.ranges.len() < PAGE_RANGES && started.elapsed() < PAGE_TIME {
-        let answers = compare(&api, &sides, at, end).await?;
+        let answers = compare(api, sides, at, end).await?;
         let round = merge(at, end, answers).map_err(|what| ApiError::new(ErrorCode::BadPeer, what, None))?;
         at = round.end;
         for (chunk, runs) in round.chunks {
@@ -117,17 +172,7 @@ pub(super) async fn show(
             ranges.add(chunk, &runs);
         }
     }
-    Ok(DiffView {
-        from: sides.from.name,
-        from_layer: sides.from.layer.0,
-        to: sides.to.name,
-        to_layer: sides.to.layer.0,
-        from_size_bytes: sides.from.size_bytes,
-        size_bytes: sides.to.size_bytes,
-        ranges: ranges.ranges,
-        next_offset_bytes: (at < end).then(|| u64::from(at.0) * CHUNK_SIZE as u64),
-    }
-    .into())
+    Ok((ranges.ranges, (at < end).then(|| u64::from(at.0) * CHUNK_SIZE as u64)))
 }
 
 fn chunk_of(offset_bytes: u64) -> ChunkIndex {
@@ -143,7 +188,8 @@ async fn compare(
 ) -> Result<BTreeMap<PgId, Differences>, ApiError> {
     let until = Instant::now() + PATIENCE;
     let limit = (ROUND_CHUNKS / sides.groups.len().max(1)).clamp(1, GROUP_CHUNKS_MAX) as u32;
-    let (from, to, revision) = (sides.from.layer, sides.to.layer, sides.revision);
+    let (from, to) = (sides.from.as_ref().map(|side| side.layer), sides.to.layer);
+    let revision = sides.revision;
     let mut left: BTreeSet<PgId> = sides.groups.iter().copied().collect();
     let mut answers = BTreeMap::new();
     loop {
@@ -162,7 +208,7 @@ async fn compare(
                             Ok(differences) if left.remove(&pg) => drop(answers.insert(pg, differences)),
                             Ok(_) => {}
                             Err(NotTold::Later) => why = "its primary does not serve".to_owned(),
-                            Err(NotTold::Gone) => return Err(changed(&sides.from, &sides.to)),
+                            Err(NotTold::Gone) => return Err(changed(sides.from.as_ref(), &sides.to)),
                             Err(NotTold::Failed(reason)) => why = reason,
                         }
                     }

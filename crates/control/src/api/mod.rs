@@ -146,6 +146,7 @@ fn routes() -> Routes {
         .serve(snapshots::show)
         .serve(snapshots::delete)
         .serve(diff::show)
+        .serve(diff::show_allocated)
         .serve(snapshots::list)
         .serve(snapshots::create)
         .serve(classes::list)

@@ -78,7 +78,7 @@ impl Controller {
         }
     }
 
-    pub(super) fn controller_unpublish_volume(
+    pub(crate) fn controller_unpublish_volume(
         &self,
         request: ControllerUnpublishVolumeRequest,
     ) -> Outcome<ControllerUnpublishVolumeResponse> {

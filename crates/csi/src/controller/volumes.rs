@@ -111,7 +111,7 @@ impl Controller {
         }
     }
 
-    pub(super) fn delete_volume(&self, request: DeleteVolumeRequest) -> Outcome<DeleteVolumeResponse> {
+    pub(crate) fn delete_volume(&self, request: DeleteVolumeRequest) -> Outcome<DeleteVolumeResponse> {
         let name = names::volume_id(&request.volume_id)?;
         let _alone = self.locks.take([name])?;
         let Some(found) = self.cluster.volume(name)? else { return Ok(DeleteVolumeResponse {}) };

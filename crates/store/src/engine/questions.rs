@@ -114,7 +114,8 @@ impl Engine {
         let Some((from, to)) = self.queries.compared_layers(token) else { return Step::Done };
         let key = |layer: LayerId| LeafKey { layer, chunk, pg };
         let (map, mut s) = self.with_map();
-        let (from, to) = match (map.nearest(&mut s, key(from)), map.nearest(&mut s, key(to))) {
+        let before = from.map_or(Ok(None), |from| map.nearest(&mut s, key(from)));
+        let (from, to) = match (before, map.nearest(&mut s, key(to))) {
             (Ok(from), Ok(to)) => (from, to),
             (Err(step), _) | (_, Err(step)) => return step,
         };

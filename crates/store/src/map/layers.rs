@@ -81,13 +81,13 @@ impl Layers {
     }
 
     /// The layers between two layers, which are among them, and their nearest common ancestor, which is not; ancestors
-    /// before what lies on them.
-    pub fn between(&self, one: LayerId, other: LayerId) -> Vec<LayerId> {
+    /// before what lies on them. Without the first one: the second and all that it lies on.
+    pub fn between(&self, one: Option<LayerId>, other: LayerId) -> Vec<LayerId> {
         let path = |layer| -> Vec<LayerId> {
-            let path: Vec<LayerId> = std::iter::successors(Some(layer), |layer| self.parent(*layer)).collect();
+            let path: Vec<LayerId> = std::iter::successors(layer, |layer| self.parent(*layer)).collect();
             path.into_iter().rev().collect()
         };
-        let (one, other) = (path(one), path(other));
+        let (one, other) = (path(one), path(Some(other)));
         let common = one.iter().zip(&other).take_while(|(one, other)| one == other).count();
         one[common..].iter().chain(&other[common..]).copied().collect()
     }

@@ -178,7 +178,7 @@ impl Map {
     }
 
     /// See [`Layers::between`].
-    pub fn layers_between(&self, one: LayerId, other: LayerId) -> Vec<LayerId> {
+    pub fn layers_between(&self, one: Option<LayerId>, other: LayerId) -> Vec<LayerId> {
         self.layers.between(one, other)
     }
 

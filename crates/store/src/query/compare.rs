@@ -1,4 +1,5 @@
-//! What two layers show differently: for incremental copies of a volume.
+//! What two layers show differently: for incremental copies of a volume. Beside nothing, a layer shows all its data
+//! differently: for the first copy.
 //!
 //! No block is read. Two layers show the same contents in a block if their leaves have the same address, since a block
 //! is never changed in place and one that moves changes its address in all leaves that reach it at once
@@ -125,7 +126,7 @@ impl Queries {
     }
 
     /// The layers that are being compared.
-    pub fn compared_layers(&self, token: u64) -> Option<(LayerId, LayerId)> {
+    pub fn compared_layers(&self, token: u64) -> Option<(Option<LayerId>, LayerId)> {
         self.comparisons.get(&token).map(|comparing| (comparing.asked.from, comparing.asked.to))
     }
 
