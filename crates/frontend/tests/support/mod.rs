@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// One line a request: `prove KEY`, `call HOST`, `lie`, `open NAME`, `list`, `take NEXUS NAME`, `read OFFSET LEN`,
-/// `write OFFSET TEXT`, `flush`, `reservations`, `quit`. Answers are lines, too, in the order in which they come;
+/// `write OFFSET TEXT`, `copy FROM TO LEN`, `or OFFSET TEXT`, `flush`, `reservations`, `quit`. Answers are lines, too,
+/// in the order in which they come;
 /// `ok N`, `data N …` and `failed N …` name the request by its place among all.
 #[derive(Default)]
 pub struct Lines {
@@ -56,6 +57,11 @@ impl Lines {
             ("write", Some(offset)) => {
                 let text = words.get(2).copied().unwrap_or_default();
                 (Request::Write { offset, bytes: Bytes::copy_from_slice(text.as_bytes()) }, text.len())
+            }
+            ("copy", Some(from)) => (Request::Copy { from, to: number(2)?, len: number(3)? }, 2 * number(3)? as usize),
+            ("or", Some(offset)) => {
+                let text = words.get(2).copied().unwrap_or_default();
+                (Request::Or { offset, bytes: Bytes::copy_from_slice(text.as_bytes()) }, text.len())
             }
             ("flush", _) => (Request::Flush, 0),
             ("reservations", _) => {

@@ -300,6 +300,15 @@ impl Peer {
                     }
                 }
             }
+            Request::Copy { from, to, len } => {
+                self.volume.copy_within(at(from, len), to as usize);
+                Outcome::Done
+            }
+            Request::Or { offset, bytes } => {
+                let held = &mut self.volume[at(offset, bytes.len() as u64)];
+                held.iter_mut().zip(&bytes).for_each(|(held, bits)| *held |= bits);
+                Outcome::Done
+            }
             Request::Zero { offset, len } => {
                 self.volume[at(offset, len)].fill(0);
                 Outcome::Done
