@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod chap;
+mod copying;
 mod login;
 mod pdu;
 mod reinstatement;

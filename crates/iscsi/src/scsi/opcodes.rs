@@ -31,6 +31,8 @@ opcodes! {
     MODE_SENSE_10 = 0x5a, "SPC-4 section 6.14.";
     PERSISTENT_RESERVE_IN = 0x5e, "SPC-4 section 6.15.";
     PERSISTENT_RESERVE_OUT = 0x5f, "SPC-4 section 6.16.";
+    EXTENDED_COPY = 0x83, "SPC-4 sections 6.4 and 6.5.";
+    RECEIVE_COPY_RESULTS = 0x84, "SPC-4 section 5.17.";
     READ_16 = 0x88, "SBC-3 section 5.13.";
     COMPARE_AND_WRITE = 0x89, "SBC-3 section 5.3.";
     WRITE_16 = 0x8a, "SBC-3 section 5.38.";
@@ -57,7 +59,7 @@ opcodes! {
 struct Command(u8, Option<u8>, &'static [u8]);
 
 #[rustfmt::skip]
-const COMMANDS: [Command; 48] = [
+const COMMANDS: [Command; 51] = [
     Command(TEST_UNIT_READY, None, &[0, 0, 0, 0, 0]),
     Command(REQUEST_SENSE, None, &[1, 0, 0, 0xff, 0]),
     Command(READ_6, None, &[0x1f, 0xff, 0xff, 0xff, 0]),
@@ -89,6 +91,9 @@ const COMMANDS: [Command; 48] = [
     Command(PERSISTENT_RESERVE_OUT, Some(5), &[0x1f, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 0]),
     Command(PERSISTENT_RESERVE_OUT, Some(6), &[0x1f, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0]),
     Command(PERSISTENT_RESERVE_OUT, Some(7), &[0x1f, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0]),
+    Command(EXTENDED_COPY, Some(0), &[0x1f, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0]),
+    Command(RECEIVE_COPY_RESULTS, Some(0), &[0x1f, 0xff, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0]),
+    Command(RECEIVE_COPY_RESULTS, Some(3), &[0x1f, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0]),
     Command(READ_16, None, &[0xfa, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]),
     Command(COMPARE_AND_WRITE, None, &[0xfa, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0xff, 0, 0]),
     Command(WRITE_16, None, &[0xfa, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]),

@@ -8,6 +8,8 @@
 mod answers;
 mod begin;
 mod commands;
+mod copies;
+mod copying;
 mod full;
 mod functions;
 mod listing;
