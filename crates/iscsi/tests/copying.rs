@@ -1,4 +1,4 @@
-//! EXTENDED COPY, what RECEIVE COPY RESULTS tells of it.
+//! EXTENDED COPY, what RECEIVE COPY RESULTS tells of it, and ORWRITE.
 #![allow(clippy::unwrap_used)]
 
 use crate::support::{Peer, VOLUME_BYTES, collect, command};
@@ -164,4 +164,20 @@ fn copies_are_announced() {
     assert_eq!((status, data.len(), &data[43..]), (GOOD, 46, &[2, 2, 0xe4][..]));
     cdb[1] = 4;
     assert_eq!(why(&peer.read(&cdb, 255).2), (5, 0x24, 0), "FAILURE DETAILS");
+}
+
+#[test]
+fn bits_are_set_in_what_is_there() {
+    let mut peer = Peer::logged_in(&[]);
+    peer.volume[..2048].fill(0x81);
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[9], cdb[13]) = (0x8b, 1, 2);
+    assert_eq!(peer.write(&cdb, &[0x18; 1024], 1024, 512).0, GOOD);
+    assert_eq!(peer.volume[..2048], [&[0x81; 512][..], &[0x99; 1024], &[0x81; 512]].concat());
+    cdb[13] = 0;
+    assert_eq!(peer.write(&cdb, &[], 0, 512).0, GOOD, "of no blocks");
+    (cdb[1], cdb[13]) = (0x20, 1);
+    assert_eq!(why(&peer.write(&cdb, &[0; 512], 512, 512).1), (5, 0x24, 0), "protection");
+    (cdb[1], cdb[2]) = (0, 1);
+    assert_eq!(why(&peer.write(&cdb, &[0; 512], 512, 512).1), (5, 0x21, 0));
 }

@@ -87,6 +87,8 @@ pub enum Use {
     Write(u64),
     /// What is to be replaced, and what by, as long as each other: from this byte on.
     CompareAndWrite(u64),
+    /// Bits that are to be set in what there is, from this byte on.
+    Or(u64),
     /// One logical block, to be written all over a range.
     Same(Range),
     /// What a range is to be equal to.

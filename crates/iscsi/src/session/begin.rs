@@ -59,6 +59,12 @@ fn with_data(task: &mut Task, disk: &Disk, len: usize, what: Use, data: Bytes) -
                 task.requests.push_back(Request::Write { offset, bytes });
             }
         }
+        Use::Or(offset) => {
+            let bytes = data.slice(..data.len() - data.len() % BLOCK as usize);
+            if !bytes.is_empty() {
+                task.requests.push_back(Request::Or { offset, bytes });
+            }
+        }
         Use::CompareAndWrite(offset) => {
             // Another expected length is that of another command.
             if task.command.write_bytes as usize != len {

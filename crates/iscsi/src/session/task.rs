@@ -5,7 +5,7 @@ use super::rights::Asks;
 use crate::pdu::initiator::ScsiCommand;
 use crate::scsi::{Plan, Use};
 use azekura_base::PageBuf;
-use azekura_frontend::Request;
+use azekura_frontend::{OR_BYTES, Request};
 use bytes::Bytes;
 use std::collections::VecDeque;
 
@@ -153,6 +153,7 @@ impl Task {
             (Plan::Take(_, Use::Same(range) | Use::VerifySame(range)), _) => range.len as usize,
             // Both are held: what was sent, and what is read.
             (Plan::Take(_, Use::Verify(_)), _) => 2 * self.data.wanted,
+            (Plan::Take(_, Use::Or(_)), _) => self.data.wanted + OR_BYTES,
             (Plan::Take(..), _) => self.data.wanted,
             _ => 0,
         };
