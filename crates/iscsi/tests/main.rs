@@ -7,6 +7,7 @@ mod chap;
 mod copying;
 mod login;
 mod pdu;
+mod pings;
 mod reinstatement;
 mod reservations;
 mod resets;

@@ -161,7 +161,7 @@ impl Full {
         Ok(())
     }
 
-    /// NOP-Out (section 11.18) is answered with its own data; one without a tag answers a ping, and there are none.
+    /// NOP-Out (section 11.18) is answered with its own data; one without a tag answers a ping by having come.
     fn nop(&mut self, pdu: &Pdu, outbox: &mut Outbox) {
         if pdu.bhs.itt() == NO_TAG {
             return;
@@ -173,6 +173,11 @@ impl Full {
             bhs.put_u32(20, NO_TAG);
         };
         self.answers.respond(outbox, NOP_IN, pdu.bhs.itt(), fill, data);
+    }
+
+    /// A ping (section 11.19), which the initiator answers with this tag.
+    pub(super) fn ping(&mut self, tag: u32, outbox: &mut Outbox) {
+        self.answers.ping(outbox, tag);
     }
 
     /// Logout (section 11.14): of the session, or of its only connection. It is answered when nothing of the session
