@@ -110,6 +110,8 @@ enum Owner<K> {
 /// copied; [`ClientLimits`] bounds them. A connection that ends is looked for in all requests under way.
 pub struct Frontend<K> {
     running: Slab<Owner<K>>,
+    /// A step of a request has been taken, and the gateway has not been told to work since.
+    has_stepped: bool,
     attaching: Attaching<K>,
     missing: Missing<K>,
     members: Members<K>,
@@ -146,6 +148,7 @@ impl<K: Copy + Ord> Frontend<K> {
     pub fn new(limits: ClientLimits) -> Frontend<K> {
         Frontend {
             running: Slab::default(),
+            has_stepped: false,
             attaching: Attaching::default(),
             missing: Missing::default(),
             members: Members::default(),

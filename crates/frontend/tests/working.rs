@@ -54,6 +54,21 @@ fn a_copy_is_a_read_and_then_a_write_and_has_one_answer() {
 }
 
 #[test]
+fn what_follows_a_step_waits_for_no_other_event() {
+    let mut rig = Rig::new(&["vol1"]);
+    let conn = rig.open("vol1", 7);
+    rig.say(conn, "copy 0 100 5\nwait\ncopy 5 105 5");
+    let (token, _) = asked(&rig).pop().unwrap();
+    rig.volumes.asked.remove(&token);
+    rig.front(|frontend, cx| frontend.complete(token, data("hello"), cx));
+    assert!(rig.front(azekura_frontend::Frontend::admit), "the gateway has a write, and has to work");
+    assert!(!rig.front(azekura_frontend::Frontend::admit));
+    assert!(answer(&mut rig, Outcome::Done).starts_with("Write"));
+    assert_eq!(rig.heard(conn), "ok 1\n");
+    assert_eq!(answer(&mut rig, data("world")), told(Op::Read { offset: 5, len: 5 }), "the next one has come");
+}
+
+#[test]
 fn bits_are_set_by_comparing_until_nobody_was_faster() {
     let mut rig = Rig::new(&["vol1"]);
     let conn = rig.open("vol1", 7);

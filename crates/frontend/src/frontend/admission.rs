@@ -13,15 +13,16 @@ impl<K: Copy + Ord> Frontend<K> {
         self.turns.is_waiting(conn)
     }
 
-    /// Lets requests in, in turn, as long as the gateway has room for their volumes. False when none was.
+    /// Lets requests in, in turn, as long as the gateway has room for their volumes. False when none was, and the
+    /// gateway has nothing new of those that take several steps either.
     pub fn admit(&mut self, cx: &mut Context<'_, K>) -> bool {
         self.feed_waiting(cx);
         self.leave_unsettled();
         self.throttle.begin_round();
+        let mut admitted = std::mem::take(&mut self.has_stepped);
         if !self.turns.has_waiting() {
-            return false;
+            return admitted;
         }
-        let mut admitted = false;
         self.turns.begin_round();
         while let Some((conn, limited)) = self.next_in_turn(cx) {
             self.submit_ready(conn, limited, cx);

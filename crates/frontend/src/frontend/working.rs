@@ -31,6 +31,7 @@ impl<K: Copy + Ord> Frontend<K> {
             }
             let token = self.running.insert(Owner::Step(id, step));
             cx.backend.submit(token, &volume.volume, attachment, op);
+            self.has_stepped = true;
         }
     }
 
@@ -40,11 +41,14 @@ impl<K: Copy + Ord> Frontend<K> {
             work.ended(step, outcome);
         }
         self.go_on_with(id, cx);
-        let Some(Owner::Client { work: Some(work), .. }) = self.running.get_mut(id) else { return };
+        let Some(Owner::Client { waits, work: Some(work), .. }) = self.running.get_mut(id) else { return };
+        let conn = waits.as_ref().map(|(conn, ..)| *conn);
         if let Some(outcome) = work.outcome()
             && let Some(owner) = self.running.remove(id)
         {
             self.answered(owner, |protocol, tag| protocol.reply(tag, outcome), cx);
+            // What follows may have waited for this answer: pieces of a copy go one after the other.
+            conn.into_iter().for_each(|conn| self.pump(conn, cx));
         }
     }
 
