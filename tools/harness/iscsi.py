@@ -5,10 +5,11 @@ import socket
 import struct
 
 BHS = 48
+NO_TAG = 0xFFFF_FFFF
 BLOCK = 512
-LOGIN, SCSI_COMMAND, TEXT, LOGOUT = 0x43, 0x01, 0x04, 0x46
-LOGIN_RESPONSE, SCSI_RESPONSE, TEXT_RESPONSE, DATA_IN = 0x23, 0x21, 0x24, 0x25
-READ_10, WRITE_10, COMPARE_AND_WRITE = 0x28, 0x2A, 0x89
+LOGIN, SCSI_COMMAND, TEXT, LOGOUT, NOP_OUT = 0x43, 0x01, 0x04, 0x46, 0x40
+LOGIN_RESPONSE, SCSI_RESPONSE, TEXT_RESPONSE, DATA_IN, NOP_IN = 0x23, 0x21, 0x24, 0x25, 0x20
+READ_10, WRITE_10, COMPARE_AND_WRITE, ORWRITE, EXTENDED_COPY, INQUIRY = 0x28, 0x2A, 0x89, 0x8B, 0x83, 0x12
 RESERVE_IN, RESERVE_OUT, MAINTENANCE_IN = 0x5E, 0x5F, 0xA3
 GOOD, CHECK_CONDITION, BUSY, RESERVATION_CONFLICT = 0, 2, 8, 0x18
 # Service actions of PERSISTENT RESERVE OUT (SPC-4 section 6.16), and a type of reservations.
@@ -57,9 +58,14 @@ class Session:
         return data
 
     def _receive(self):
-        head = self._take(BHS)
-        len_ = int.from_bytes(head[5:8])
-        return head, self._take(len_ + -len_ % 4)[:len_]
+        while True:
+            head = self._take(BHS)
+            len_ = int.from_bytes(head[5:8])
+            data = self._take(len_ + -len_ % 4)[:len_]
+            if head[0] != NOP_IN:
+                return head, data
+            # The target asks whether this lives.
+            self._send(NOP_OUT, FINAL, head[8:16], NO_TAG, head[20:24] + struct.pack(">II", self.cmd_sn, 0))
 
     def login_status(self, within_s=None):
         """The status class and detail of the login's answer; `None` when there is none within that time."""
@@ -115,6 +121,21 @@ class Session:
         if status not in (GOOD, CHECK_CONDITION):
             raise IscsiError(f"COMPARE AND WRITE ended with status {status:#04x}")
         return status == GOOD
+
+    def send_or(self, block, bits):
+        """Sets bits in what is there, of whole blocks; gives the task's tag."""
+        cdb = struct.pack(">BBQI", ORWRITE, 0, block, len(bits) // BLOCK)
+        return self._task(cdb, WRITES, len(bits), bits)
+
+    def copy_status(self, source, destination, count):
+        """Has blocks copied inside of the volume by EXTENDED COPY, one segment; gives the status."""
+        page = self.status_of(self._task(struct.pack(">BBBHx", INQUIRY, 1, 0x83, 255), READS, 255))[1]
+        naa = page[8:16]
+        assert page[5] == 3, page
+        target = struct.pack(">BBHBBxB20sI", 0xE4, 0, 0, 1, 3, 8, naa, BLOCK)
+        segment = struct.pack(">BBHHHxxHQQ", 2, 0, 24, 0, 0, count, source, destination)
+        data = struct.pack(">BBHxxxxII", 1, 0, len(target), len(segment), 0) + target + segment
+        return self.status_of(self._task(struct.pack(">B9xI", EXTENDED_COPY, len(data)), WRITES, len(data), data))[0]
 
     def answer(self):
         """The next answer that has a status: the task's tag, the status, and what was read."""

@@ -4,8 +4,8 @@ use crate::admission::Who;
 use crate::attachment::VolumeUse;
 use crate::heeding::Era;
 use crate::protocol::{StreamProtocol, Tag};
+use crate::request::Asked;
 use azekura_base::{Generation, HostName};
-use azekura_gateway::Op;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub struct Client {
 pub(crate) struct Ready {
     pub tag: Tag,
     pub memory_bytes: usize,
-    pub op: Op,
+    pub asked: Asked,
     /// Its rights were looked at in this era.
     pub era: Era,
 }

@@ -20,6 +20,7 @@ use crate::request::Request;
 use crate::reservations::KnownReservations;
 use crate::tries::Tries;
 use crate::turns::{TurnLimits, Turns};
+use crate::work::{Step, Work};
 use crate::{CONNECTION_REQUESTS_MAX, ClientLimits};
 use azekura_base::{Generation, Repeats, Slab, VolumeId, Warning};
 use azekura_gateway::{Backend, IN_FLIGHT_BYTES_MAX, Op, Outcome, Unsettled, VolumeView, WRITE_WINDOW};
@@ -33,6 +34,7 @@ mod knowing;
 mod leaving;
 mod nexus;
 mod reserving;
+mod working;
 mod writing;
 
 use closing::Notice;
@@ -69,7 +71,11 @@ enum Owner<K> {
         in_turn: bool,
         /// The volume that a write changes, and the era of its rights.
         writes: Option<(VolumeId, Era)>,
+        /// What it takes several steps for.
+        work: Option<Box<Work>>,
     },
+    /// A step of such a request.
+    Step(u64, Step),
     /// One of [`Frontend::submit`].
     Other(u64),
 }
@@ -104,6 +110,8 @@ enum Owner<K> {
 /// copied; [`ClientLimits`] bounds them. A connection that ends is looked for in all requests under way.
 pub struct Frontend<K> {
     running: Slab<Owner<K>>,
+    /// A step of a request has been taken, and the gateway has not been told to work since.
+    has_stepped: bool,
     attaching: Attaching<K>,
     missing: Missing<K>,
     members: Members<K>,
@@ -140,6 +148,7 @@ impl<K: Copy + Ord> Frontend<K> {
     pub fn new(limits: ClientLimits) -> Frontend<K> {
         Frontend {
             running: Slab::default(),
+            has_stepped: false,
             attaching: Attaching::default(),
             missing: Missing::default(),
             members: Members::default(),
@@ -230,17 +239,24 @@ impl<K: Copy + Ord> Frontend<K> {
     /// The connection is gone: nobody waits for its answers.
     pub fn gone(&mut self, conn: K) {
         let number = self.members.number(conn);
-        let mut left = 0;
+        let (mut left, mut orphans) = (0, Vec::new());
         for (token, owner) in self.running.iter_mut() {
-            if let Owner::Client { waits, member, in_turn, .. } = owner
+            if let Owner::Client { waits, member, in_turn, work, .. } = owner
                 && waits.take_if(|(owner, ..)| *owner == conn).is_some()
             {
                 *member = number;
                 left += 1;
-                // The gateway knows nothing of what is asked of reservations.
-                self.effects.extend(in_turn.then_some(Effect::Orphaned(token)));
+                match work {
+                    Some(work) => {
+                        work.give_up();
+                        orphans.push(token);
+                    }
+                    // The gateway knows nothing of what is asked of reservations.
+                    None => self.effects.extend(in_turn.then_some(Effect::Orphaned(token))),
+                }
             }
         }
+        self.orphan_steps(&orphans);
         self.nexus_left(conn, left);
         self.doors.gone(conn);
         self.tries.gone(conn);
@@ -397,15 +413,15 @@ impl<K: Copy + Ord> Frontend<K> {
         self.memory.received(conn, memory_bytes);
         let done = match self.why_barred(conn, client, &request) {
             Some(why) => Err(Outcome::Failed(why)),
-            None => request.op().ok_or(Outcome::Done),
+            None => request.asked().ok_or(Outcome::Done),
         };
         match done {
-            Ok(op) => {
-                if client.reads_only && op.is_write() {
+            Ok(asked) => {
+                if client.reads_only && asked.is_write() {
                     self.turn_away(conn, client);
                     return false;
                 }
-                client.ready = Some(Ready { tag, memory_bytes, op, era: self.heeding.now() });
+                client.ready = Some(Ready { tag, memory_bytes, asked, era: self.heeding.now() });
                 self.turns.ask(conn, memory_bytes);
                 false
             }
@@ -439,6 +455,7 @@ impl<K: Copy + Ord> Frontend<K> {
         match self.running.remove(id) {
             None => {}
             Some(Owner::Other(token)) => self.effects.push_back(Effect::Answered(token, outcome)),
+            Some(Owner::Step(of, step)) => self.step_ended(of, step, outcome, cx),
             Some(owner) => self.answered(owner, |protocol, tag| protocol.reply(tag, outcome), cx),
         }
     }

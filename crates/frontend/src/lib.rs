@@ -45,6 +45,7 @@ mod standing;
 mod tries;
 mod turns;
 mod verbs;
+mod work;
 
 pub use admission::{Admission, Right, Who};
 pub use attachment::{Attachment, VolumeUse};
@@ -77,6 +78,9 @@ pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
 /// The longest compare-and-write, in bytes, which must not cross a multiple of this either: one block.
 pub const COMPARED_BYTES_MAX: u32 = azekura_base::BLOCK_SIZE as u32;
+/// Bytes that [`Request::Or`] takes beside its own: what is read of the volume at a time, and what is written instead
+/// (320 KiB).
+pub const OR_BYTES: usize = 320 << 10;
 /// Requests that one connection may have under way (0017).
 pub const CONNECTION_REQUESTS_MAX: usize = 1024;
 /// Bytes that the requests and answers of all clients of a node may take (256 MiB). One half is for requests of up to

@@ -170,7 +170,7 @@ pub trait Protocol {
     }
 
     /// Whether the client has given a sign of life since this was asked last, or ever: asked after each period of
-    /// [`Event::Patience`]. False: the connection is closed.
+    /// [`Event::Patience`]. False: the connection is closed. A protocol that can may ask its client for one here.
     fn was_heard(&mut self) -> bool {
         true
     }

@@ -1,6 +1,7 @@
 //! What clients ask of an export, in the words of no protocol.
 
 use crate::verbs::Verb;
+use crate::work::Work;
 use azekura_gateway::Op;
 use bytes::Bytes;
 
@@ -33,6 +34,27 @@ pub enum Request {
         /// What is expected there: as many bytes.
         expected: Bytes,
         /// What to write.
+        bytes: Bytes,
+    },
+    /// Copy bytes to another place of the export. Not atomic: what others write there meanwhile may be copied or not,
+    /// and stays or not. It takes twice the memory of its bytes: what was read, and that joined to be written. The two
+    /// places may overlap.
+    Copy {
+        /// First byte of what is copied.
+        from: u64,
+        /// First byte of where it goes to.
+        to: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// Set the bits of `bytes` in what the export holds. Atomic for each block of 4 KiB: bits that others set or clear
+    /// at the same time, through any node, are lost in none of them. Only where compare-and-write is one of the
+    /// export's verbs, by which it is made. A block that others change again and again fails as stale: to be asked for
+    /// again. It takes the memory of its bytes and [`OR_BYTES`](crate::OR_BYTES).
+    Or {
+        /// First byte.
+        offset: u64,
+        /// The bits to set.
         bytes: Bytes,
     },
     /// Make all durable that was answered before, on any connection.
@@ -73,8 +95,8 @@ impl Request {
     pub fn verb(&self) -> Verb {
         match self {
             Request::Read { .. } => Verb::Read,
-            Request::Write { .. } => Verb::Write,
-            Request::CompareAndWrite { .. } => Verb::CompareAndWrite,
+            Request::Write { .. } | Request::Copy { .. } => Verb::Write,
+            Request::CompareAndWrite { .. } | Request::Or { .. } => Verb::CompareAndWrite,
             Request::Flush => Verb::Flush,
             Request::Trim { .. } => Verb::Trim,
             Request::Zero { .. } => Verb::Zero,
@@ -84,8 +106,8 @@ impl Request {
     }
 
     /// What the gateway has to do; `None` where nothing is to be done.
-    pub(crate) fn op(self) -> Option<Op> {
-        Some(match self {
+    pub(crate) fn asked(self) -> Option<Asked> {
+        Some(Asked::Op(match self {
             Request::Read { offset, len } => Op::Read { offset, len },
             Request::Write { offset, bytes } => Op::Write { offset, bytes },
             Request::CompareAndWrite { offset, expected, bytes } => Op::CompareAndWrite { offset, expected, bytes },
@@ -94,6 +116,27 @@ impl Request {
             Request::Extents { offset, len } => Op::Status { offset, len },
             // Whatever has been answered is durable; and there is no cache to warm before a client reads.
             Request::Flush | Request::Cache { .. } => return None,
-        })
+            Request::Copy { from, to, len } => return Some(Asked::Work(Work::copy(from, to, len))),
+            Request::Or { offset, bytes } => return Some(Asked::Work(Work::or(offset, bytes))),
+        }))
+    }
+}
+
+/// What a request asks of the gateway.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    /// One thing.
+    Op(Op),
+    /// One after the other.
+    Work(Work),
+}
+
+impl Asked {
+    /// It changes what the volume holds, be it at its end.
+    pub fn is_write(&self) -> bool {
+        match self {
+            Asked::Op(op) => op.is_write(),
+            Asked::Work(_) => true,
+        }
     }
 }

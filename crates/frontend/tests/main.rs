@@ -12,3 +12,4 @@ mod requests;
 mod reservations;
 mod support;
 mod turns;
+mod working;

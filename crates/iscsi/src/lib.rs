@@ -18,6 +18,8 @@ pub mod session;
 pub use login::chap::{CHALLENGE_BYTES, Challenge};
 pub use session::Connection;
 
+use std::time::Duration;
+
 /// Bytes of a data segment that this side takes once a login is over (256 KiB).
 pub const SEGMENT_MAX: u32 = 256 << 10;
 /// Bytes of a data segment before that (RFC 7143 section 13.12).
@@ -45,5 +47,8 @@ pub const IMMEDIATE_TASKS_MAX: u32 = 16;
 pub const OUTBOX_MAX: usize = 32 << 20;
 /// The same before its login is over.
 pub const LOGIN_OUTBOX_MAX: usize = 64 << 10;
+/// A host that has sent nothing for this long is asked whether it lives, and so again; when it has answered none of two
+/// questions, its session ends. So a host is missed 45 to 60 s after its last word.
+pub const PING_PERIOD: Duration = Duration::from_secs(15);
 /// The longest list of targets, in bytes.
 pub const LISTING_MAX: usize = 16 << 20;

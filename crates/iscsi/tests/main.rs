@@ -4,8 +4,10 @@
 #![allow(clippy::unwrap_used)]
 
 mod chap;
+mod copying;
 mod login;
 mod pdu;
+mod pings;
 mod reinstatement;
 mod reservations;
 mod resets;

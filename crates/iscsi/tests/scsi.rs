@@ -25,7 +25,7 @@ fn inquiry(peer: &mut Peer, page: u8) -> Vec<u8> {
 fn every_page_that_is_named_is_there() {
     let mut peer = Peer::logged_in(&[]);
     let pages = inquiry(&mut peer, 0)[4..].to_vec();
-    assert_eq!(pages, [0, 0x80, 0x83, 0x86, 0xb0, 0xb1, 0xb2]);
+    assert_eq!(pages, [0, 0x80, 0x83, 0x86, 0x8f, 0xb0, 0xb1, 0xb2]);
     pages.iter().for_each(|page| assert!(inquiry(&mut peer, *page).len() >= 8));
     assert_eq!(why(&peer.read(&[0x12, 1, 0xc0, 1, 0, 0], 256).2), (5, 0x24, 0));
     assert_eq!(why(&peer.read(&[0x12, 0, 0x83, 1, 0, 0], 256).2), (5, 0x24, 0), "a page without EVPD");
@@ -61,8 +61,8 @@ fn ranges_end_where_the_volume_does() {
 #[test]
 fn what_is_missing_is_refused_whole() {
     let mut peer = Peer::logged_in(&[]);
-    // RESERVE, PERSISTENT RESERVE IN and OUT, EXTENDED COPY, ORWRITE.
-    for opcode in [0x16, 0x5e, 0x5f, 0x83, 0x8b] {
+    // RESERVE, RELEASE, PERSISTENT RESERVE IN and OUT, and WRITE ATOMIC.
+    for opcode in [0x16, 0x17, 0x5e, 0x5f, 0x9c] {
         let (data, status, sense) = peer.read(&[opcode, 0, 0, 0, 0, 0, 0, 0, 0, 0], 64);
         assert_eq!((data.len(), status, why(&sense)), (0, CHECK, (5, 0x20, 0)), "{opcode:#x}");
     }
@@ -206,7 +206,7 @@ fn commands_are_listed_one_and_all() {
         assert_eq!(one[2..4], command[6..8]);
         assert_eq!(one.len(), 4 + usize::from(command[7]));
     }
-    assert_eq!(peer.read(&report(1, 0x8b, 0), 64).0[1], 1, "ORWRITE is not there");
+    assert_eq!(peer.read(&report(1, 0x9c, 0), 64).0[1], 1, "WRITE ATOMIC is not there");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::{Context, Frontend, Owner};
 use crate::limits::Limited;
+use crate::request::Asked;
 use azekura_gateway::VolumeView;
 use std::sync::Arc;
 
@@ -12,15 +13,16 @@ impl<K: Copy + Ord> Frontend<K> {
         self.turns.is_waiting(conn)
     }
 
-    /// Lets requests in, in turn, as long as the gateway has room for their volumes. False when none was.
+    /// Lets requests in, in turn, as long as the gateway has room for their volumes. False when none was, and the
+    /// gateway has nothing new of those that take several steps either.
     pub fn admit(&mut self, cx: &mut Context<'_, K>) -> bool {
         self.feed_waiting(cx);
         self.leave_unsettled();
         self.throttle.begin_round();
+        let mut admitted = std::mem::take(&mut self.has_stepped);
         if !self.turns.has_waiting() {
-            return false;
+            return admitted;
         }
-        let mut admitted = false;
         self.turns.begin_round();
         while let Some((conn, limited)) = self.next_in_turn(cx) {
             self.submit_ready(conn, limited, cx);
@@ -56,16 +58,24 @@ impl<K: Copy + Ord> Frontend<K> {
         let (Some(ready), Some((volume, attachment))) = (client.ready.take(), client.volume.clone()) else {
             return self.turns.gone(conn);
         };
-        if let Some(limited) = limited {
-            self.throttle.charge(limited, &ready.op, cx.now);
+        if let (Some(limited), Asked::Op(op)) = (limited, &ready.asked) {
+            self.throttle.charge(limited, op, cx.now);
         }
-        let opened = self.opened.get(&conn).filter(|_| ready.op.is_write());
+        let opened = self.opened.get(&conn).filter(|_| ready.asked.is_write());
         let writes = opened.map(|view| (view.id, ready.era));
         self.attaching.begin(&volume, attachment);
         let waits = Some((conn, ready.tag, ready.memory_bytes));
+        let (op, work) = match ready.asked {
+            Asked::Op(op) => (Some(op), None),
+            Asked::Work(work) => (None, Some(Box::new(work))),
+        };
         let (volume_of, member, in_turn) = (Arc::clone(&volume), None, true);
-        let id = self.running.insert(Owner::Client { waits, volume: volume_of, attachment, member, in_turn, writes });
-        cx.backend.submit(id, &volume.volume, attachment, ready.op);
+        let owner = Owner::Client { waits, volume: volume_of, attachment, member, in_turn, writes, work };
+        let id = self.running.insert(owner);
+        match op {
+            Some(op) => cx.backend.submit(id, &volume.volume, attachment, op),
+            None => self.go_on_with(id, cx),
+        }
     }
 
     /// Lets connections go on that have waited for memory.

@@ -75,6 +75,8 @@ impl<K: Copy + Ord> Frontend<K> {
         while let Some(conn) = self.patience.due(cx.now) {
             let Some(client) = cx.clients.client(conn).filter(|client| !client.has_ended) else { continue };
             if client.protocol().was_heard() {
+                // It may have asked its client for one.
+                self.effects.push_back(Effect::Touched(conn));
                 continue;
             }
             (client.has_ended, client.ready) = (true, None);

@@ -48,8 +48,9 @@ impl<K: Copy + Ord> Frontend<K> {
         };
         self.attaching.begin(&volume, attachment);
         let (waits, name, in_turn) = (Some((conn, tag, memory_bytes)), volume.volume.as_str().into(), false);
-        let writes = None;
-        let token = self.running.insert(Owner::Client { waits, volume, attachment, member: None, in_turn, writes });
+        let (member, writes, work) = (None, None, None);
+        let owner = Owner::Client { waits, volume, attachment, member, in_turn, writes, work };
+        let token = self.running.insert(owner);
         self.effects.push_back(Effect::Reserves(token, name, view.id, request));
     }
 
@@ -77,7 +78,7 @@ impl<K: Copy + Ord> Frontend<K> {
         self.running.values().any(is_before)
             || opened.any(|(conn, _)| {
                 let ready = cx.clients.client(*conn).and_then(|client| client.ready.as_ref());
-                ready.is_some_and(|ready| ready.op.is_write() && ready.era < since)
+                ready.is_some_and(|ready| ready.asked.is_write() && ready.era < since)
             })
     }
 

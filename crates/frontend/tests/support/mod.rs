@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// One line a request: `prove KEY`, `call HOST`, `lie`, `open NAME`, `list`, `take NEXUS NAME`, `read OFFSET LEN`,
-/// `write OFFSET TEXT`, `flush`, `reservations`, `quit`. Answers are lines, too, in the order in which they come;
+/// `write OFFSET TEXT`, `copy FROM TO LEN`, `or OFFSET TEXT`, `flush`, `wait` for all answers,
+/// `reservations`, `quit`. Answers are lines, too, in the order in which they come;
 /// `ok N`, `data N …` and `failed N …` name the request by its place among all.
 #[derive(Default)]
 pub struct Lines {
@@ -22,6 +23,7 @@ pub struct Lines {
     /// The line that waits for an export, or for room.
     line: Option<String>,
     requests: u64,
+    answers: u64,
     starved: bool,
     wants_room: Option<usize>,
     room: usize,
@@ -57,6 +59,16 @@ impl Lines {
                 let text = words.get(2).copied().unwrap_or_default();
                 (Request::Write { offset, bytes: Bytes::copy_from_slice(text.as_bytes()) }, text.len())
             }
+            ("copy", Some(from)) => (Request::Copy { from, to: number(2)?, len: number(3)? }, 2 * number(3)? as usize),
+            ("or", Some(offset)) => {
+                let text = words.get(2).copied().unwrap_or_default();
+                (Request::Or { offset, bytes: Bytes::copy_from_slice(text.as_bytes()) }, text.len())
+            }
+            ("wait", _) if self.answers < self.requests => {
+                self.line = Some(line.to_owned());
+                return None;
+            }
+            ("wait", _) => return Some(Event::Patience(None)),
             ("flush", _) => (Request::Flush, 0),
             ("reservations", _) => {
                 self.requests += 1;
@@ -157,6 +169,7 @@ impl Protocol for Lines {
             Outcome::Status(runs) => format!("runs {number} {runs:?}"),
             Outcome::Failed(status) => format!("failed {number} {status}"),
         };
+        self.answers += 1;
         self.say(&text);
     }
 

@@ -53,6 +53,7 @@ fn try_plan(disk: &Disk, cdb: Cdb<'_>) -> Result<Plan, Sense> {
             write(disk, cdb, true, first, count)
         }
         op::COMPARE_AND_WRITE if disk.compares || disk.is_read_only => compare_and_write(disk, cdb, first, count),
+        op::ORWRITE_16 if disk.compares || disk.is_read_only => or_write(disk, cdb, first, count),
         op::VERIFY_10 | op::VERIFY_12 | op::VERIFY_16 => verify(disk, cdb, first, count),
         op::PREFETCH_10 | op::PREFETCH_16 => {
             let count = if count == 0 { disk.blocks.saturating_sub(first) } else { count };
@@ -104,6 +105,14 @@ fn write(disk: &Disk, cdb: Cdb<'_>, may_protect: bool, first: u64, count: u64) -
     let range = transfer(disk, first, count)?;
     writable(disk)?;
     Ok(if range.len == 0 { Plan::good() } else { Plan::Take(range.len as u32, Use::Write(range.offset)) })
+}
+
+/// ORWRITE(16) (SBC-3 section 5.6): made of comparing and writing, and so as it is there.
+fn or_write(disk: &Disk, cdb: Cdb<'_>, first: u64, count: u64) -> Result<Plan, Sense> {
+    unprotected(cdb)?;
+    let range = transfer(disk, first, count)?;
+    writable(disk)?;
+    Ok(if range.len == 0 { Plan::good() } else { Plan::Take(range.len as u32, Use::Or(range.offset)) })
 }
 
 /// COMPARE AND WRITE (SBC-3 section 5.3). Its data are what is compared, and then what is written.

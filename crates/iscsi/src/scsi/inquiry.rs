@@ -3,7 +3,7 @@
 use super::sense::Sense;
 use super::{
     COMPARED_BLOCKS_MAX, Cdb, Disk, PHYSICAL_EXPONENT, Plan, TRANSFER_BLOCKS_MAX, UNMAP_BLOCKS_MAX,
-    UNMAP_DESCRIPTORS_MAX, access,
+    UNMAP_DESCRIPTORS_MAX, access, copy,
 };
 use crate::names::target_name;
 
@@ -11,7 +11,7 @@ const VENDOR: &[u8; 8] = b"AZEKURA ";
 const PRODUCT: &[u8; 16] = b"Volume          ";
 const REVISION: &[u8; 4] = b"1   ";
 /// All pages, in order.
-const PAGES: [u8; 7] = [0x00, 0x80, 0x83, 0x86, 0xb0, 0xb1, 0xb2];
+const PAGES: [u8; 8] = [0x00, 0x80, 0x83, 0x86, 0x8f, 0xb0, 0xb1, 0xb2];
 
 /// INQUIRY; `is_there`: the logical unit is the disk.
 pub(crate) fn inquiry(disk: &Disk, is_there: bool, cdb: Cdb<'_>) -> Plan {
@@ -31,6 +31,7 @@ pub(crate) fn inquiry(disk: &Disk, is_there: bool, cdb: Cdb<'_>) -> Plan {
         0x80 => serial_number(disk).into_bytes(),
         0x83 => identification(disk),
         0x86 => extended(),
+        0x8f => copy::vital_product_data(),
         0xb0 => block_limits(disk),
         0xb1 => characteristics(),
         0xb2 => provisioning(),
@@ -45,12 +46,14 @@ pub(crate) fn inquiry(disk: &Disk, is_there: bool, cdb: Cdb<'_>) -> Plan {
 /// Standard inquiry data (SPC-4 section 6.6.2).
 fn standard(is_there: bool) -> Vec<u8> {
     const CMDQUE: u8 = 0x02;
+    /// 3PC: EXTENDED COPY is there.
+    const COPIES: u8 = 0x08;
     // SAM-5, iSCSI, SPC-4 and SBC-3, without a version of theirs (SPC-4 section 6.6.2.1).
     const DESCRIPTORS: [u16; 4] = [0x00a0, 0x0960, 0x0460, 0x04c0];
     let mut bytes = vec![0; 96];
     // A logical unit that there is not: not to be connected, of unknown type.
     bytes[0] = if is_there { 0x00 } else { 0x7f };
-    (bytes[2], bytes[3], bytes[4], bytes[5], bytes[7]) = (0x06, 0x02, 96 - 5, access::IMPLICIT, CMDQUE);
+    (bytes[2], bytes[3], bytes[4], bytes[5], bytes[7]) = (0x06, 0x02, 96 - 5, access::IMPLICIT | COPIES, CMDQUE);
     bytes[8..16].copy_from_slice(VENDOR);
     bytes[16..32].copy_from_slice(PRODUCT);
     bytes[32..36].copy_from_slice(REVISION);
@@ -62,6 +65,11 @@ fn standard(is_there: bool) -> Vec<u8> {
 
 fn serial_number(disk: &Disk) -> String {
     format!("{:016x}", disk.id)
+}
+
+/// The NAA designator, locally assigned (SPC-4 section 7.8.6.6.4): 60 bits.
+pub(super) fn naa(disk: &Disk) -> [u8; 8] {
+    (0x3 << 60 | disk.id & (u64::MAX >> 4)).to_be_bytes()
 }
 
 /// Device identification (SPC-4 section 7.8.6): what names the disk for ever, in three ways, and the port by which
@@ -78,8 +86,7 @@ fn identification(disk: &Disk) -> Vec<u8> {
         bytes.extend_from_slice(&[set, kind, 0, id.len() as u8]);
         bytes.extend_from_slice(id);
     };
-    // NAA, locally assigned (section 7.8.6.6.4): 60 bits.
-    put(BINARY, 3, &(0x3 << 60 | disk.id & (u64::MAX >> 4)).to_be_bytes());
+    put(BINARY, 3, &naa(disk));
     put(ASCII, 1, &[&VENDOR[..], serial_number(disk).as_bytes()].concat());
     let number = u32::from(disk.port).to_be_bytes();
     put(BINARY, PORT | 4, &number);

@@ -3,6 +3,7 @@
 pub mod access;
 pub mod blocks;
 pub mod capacity;
+pub mod copy;
 pub mod inquiry;
 pub mod mode;
 pub mod opcodes;
@@ -86,6 +87,8 @@ pub enum Use {
     Write(u64),
     /// What is to be replaced, and what by, as long as each other: from this byte on.
     CompareAndWrite(u64),
+    /// Bits that are to be set in what there is, from this byte on.
+    Or(u64),
     /// One logical block, to be written all over a range.
     Same(Range),
     /// What a range is to be equal to.
@@ -94,6 +97,8 @@ pub enum Use {
     VerifySame(Range),
     /// UNMAP's parameter list.
     Unmap,
+    /// EXTENDED COPY's parameter list.
+    Copy,
     /// PERSISTENT RESERVE OUT's parameter list.
     Reservations(reservations::Action),
     /// MODE SELECT's parameter list.
@@ -118,6 +123,8 @@ pub enum Plan {
     Status(Range, u32),
     /// Find out what the volume's record of reservations says, for this question with so many bytes of room.
     Reservations(reservations::Question, u32),
+    /// Find out how the copy of this list identifier is getting on, with so many bytes of room.
+    CopyStatus(u8, u32),
     /// Make this read as zeros.
     Zero(Range),
     /// Bring this near.
@@ -202,6 +209,8 @@ pub fn plan(disk: &Disk, lun: [u8; 8], cdb: &[u8; 16]) -> Plan {
             Err(sense) => Plan::Check(sense),
         },
         opcodes::PERSISTENT_RESERVE_IN | opcodes::PERSISTENT_RESERVE_OUT => Plan::Check(Sense::OPCODE),
+        opcodes::EXTENDED_COPY => copy::extended_copy(disk, cdb),
+        opcodes::RECEIVE_COPY_RESULTS => copy::results(cdb),
         opcodes::READ_CAPACITY_10 => capacity::read_10(disk),
         opcodes::SERVICE_ACTION_IN_16 => match cdb.0[1] & 0x1f {
             opcodes::READ_CAPACITY_16 => capacity::read_16(disk, cdb),

@@ -31,9 +31,12 @@ opcodes! {
     MODE_SENSE_10 = 0x5a, "SPC-4 section 6.14.";
     PERSISTENT_RESERVE_IN = 0x5e, "SPC-4 section 6.15.";
     PERSISTENT_RESERVE_OUT = 0x5f, "SPC-4 section 6.16.";
+    EXTENDED_COPY = 0x83, "SPC-4 sections 6.4 and 6.5.";
+    RECEIVE_COPY_RESULTS = 0x84, "SPC-4 section 5.17.";
     READ_16 = 0x88, "SBC-3 section 5.13.";
     COMPARE_AND_WRITE = 0x89, "SBC-3 section 5.3.";
     WRITE_16 = 0x8a, "SBC-3 section 5.38.";
+    ORWRITE_16 = 0x8b, "SBC-3 section 5.6.";
     WRITE_VERIFY_16 = 0x8e, "SBC-3 section 5.42.";
     VERIFY_16 = 0x8f, "SBC-3 section 5.31.";
     PREFETCH_16 = 0x90, "SBC-3 section 5.9.";
@@ -57,7 +60,7 @@ opcodes! {
 struct Command(u8, Option<u8>, &'static [u8]);
 
 #[rustfmt::skip]
-const COMMANDS: [Command; 48] = [
+const COMMANDS: [Command; 52] = [
     Command(TEST_UNIT_READY, None, &[0, 0, 0, 0, 0]),
     Command(REQUEST_SENSE, None, &[1, 0, 0, 0xff, 0]),
     Command(READ_6, None, &[0x1f, 0xff, 0xff, 0xff, 0]),
@@ -89,9 +92,13 @@ const COMMANDS: [Command; 48] = [
     Command(PERSISTENT_RESERVE_OUT, Some(5), &[0x1f, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 0]),
     Command(PERSISTENT_RESERVE_OUT, Some(6), &[0x1f, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0]),
     Command(PERSISTENT_RESERVE_OUT, Some(7), &[0x1f, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0]),
+    Command(EXTENDED_COPY, Some(0), &[0x1f, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0]),
+    Command(RECEIVE_COPY_RESULTS, Some(0), &[0x1f, 0xff, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0]),
+    Command(RECEIVE_COPY_RESULTS, Some(3), &[0x1f, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0]),
     Command(READ_16, None, &[0xfa, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]),
     Command(COMPARE_AND_WRITE, None, &[0xfa, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0xff, 0, 0]),
     Command(WRITE_16, None, &[0xfa, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]),
+    Command(ORWRITE_16, None, &[0xfa, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]),
     Command(WRITE_VERIFY_16, None, &[0xf2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]),
     Command(VERIFY_16, None, &[0xf6, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]),
     Command(PREFETCH_16, None, &[0x02, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0]),
@@ -128,12 +135,12 @@ impl Command {
 /// Command timeouts (SPC-4 section 6.35.4): nothing is said.
 const TIMEOUTS: [u8; 12] = [0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// The commands of a disk: those of reservations, and COMPARE AND WRITE, are not offered everywhere.
+/// The commands of a disk: those of reservations, COMPARE AND WRITE and ORWRITE are not offered everywhere.
 fn there(disk: &Disk) -> impl Iterator<Item = &'static Command> + Clone + use<> {
     let (reserves, compares) = (disk.reserves, disk.compares);
     let is_of_reservations = |opcode| matches!(opcode, PERSISTENT_RESERVE_IN | PERSISTENT_RESERVE_OUT);
     let commands = COMMANDS.iter().filter(move |command| reserves || !is_of_reservations(command.0));
-    commands.filter(move |command| compares || command.0 != COMPARE_AND_WRITE)
+    commands.filter(move |command| compares || !matches!(command.0, COMPARE_AND_WRITE | ORWRITE_16))
 }
 
 pub(crate) fn report(disk: &Disk, cdb: Cdb<'_>) -> Plan {

@@ -49,6 +49,29 @@ impl Sense {
     /// ILLEGAL REQUEST, INSUFFICIENT REGISTRATION RESOURCES.
     pub const NO_REGISTRATION_RESOURCES: Sense = Sense::new(0x5, 0x55, 0x04);
 
+    /// ILLEGAL REQUEST, TOO MANY TARGET DESCRIPTORS.
+    pub const TOO_MANY_TARGETS: Sense = Sense::new(0x5, 0x26, 0x06);
+    /// ILLEGAL REQUEST, UNSUPPORTED TARGET DESCRIPTOR TYPE CODE.
+    pub const TARGET_TYPE: Sense = Sense::new(0x5, 0x26, 0x07);
+    /// ILLEGAL REQUEST, TOO MANY SEGMENT DESCRIPTORS.
+    pub const TOO_MANY_SEGMENTS: Sense = Sense::new(0x5, 0x26, 0x08);
+    /// ILLEGAL REQUEST, UNSUPPORTED SEGMENT DESCRIPTOR TYPE CODE.
+    pub const SEGMENT_TYPE: Sense = Sense::new(0x5, 0x26, 0x09);
+    /// ILLEGAL REQUEST, INLINE DATA LENGTH EXCEEDED.
+    pub const INLINE_DATA: Sense = Sense::new(0x5, 0x26, 0x0b);
+    /// ILLEGAL REQUEST, OPERATION IN PROGRESS: a copy of this list identifier is.
+    pub const IN_PROGRESS: Sense = Sense::new(0x5, 0x00, 0x16);
+    /// COPY ABORTED, NO ADDITIONAL SENSE INFORMATION.
+    pub const COPY_ABORTED: Sense = Sense::new(0xa, 0x00, 0x00);
+    /// COPY ABORTED, UNREACHABLE COPY TARGET.
+    pub const UNREACHABLE_TARGET: Sense = Sense::new(0xa, 0x08, 0x04);
+    /// COPY ABORTED, THIRD PARTY DEVICE FAILURE.
+    pub const THIRD_PARTY_FAILURE: Sense = Sense::new(0xa, 0x0d, 0x01);
+    /// COPY ABORTED, COPY TARGET DEVICE NOT REACHABLE.
+    pub const TARGET_NOT_REACHABLE: Sense = Sense::new(0xa, 0x0d, 0x02);
+    /// COPY ABORTED, INCORRECT COPY TARGET DEVICE TYPE.
+    pub const WRONG_TARGET_TYPE: Sense = Sense::new(0xa, 0x0d, 0x03);
+
     /// ABORTED COMMAND, DATA PHASE ERROR.
     pub const DATA_PHASE: Sense = Sense::new(0xb, 0x4b, 0x00);
     /// UNIT ATTENTION, BUS DEVICE RESET FUNCTION OCCURRED.

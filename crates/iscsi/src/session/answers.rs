@@ -1,7 +1,7 @@
 //! What a session sends: every answer carries where its commands and statuses are (RFC 7143 section 4.2.2).
 
 use crate::login::keys::Parameters;
-use crate::pdu::target::{DATA_IN, R2T, REJECT, RejectReason, SCSI_RESPONSE, put};
+use crate::pdu::target::{DATA_IN, NOP_IN, R2T, REJECT, RejectReason, SCSI_RESPONSE, put};
 use crate::pdu::{BHS_SIZE, Bhs, NO_TAG};
 use crate::scsi::sense::Failure;
 use azekura_base::Outbox;
@@ -129,6 +129,14 @@ impl Answers {
         bhs.put_u32(36, r2t_sn);
         bhs.put_u32(40, at as u32);
         bhs.put_u32(44, len as u32);
+        put(outbox, self.parameters.digests, bhs, &[]);
+    }
+
+    /// NOP-In of the target's own accord (section 11.19): to be answered with this tag. It names the next status and
+    /// does not count as one.
+    pub fn ping(&mut self, outbox: &mut Outbox, tag: u32) {
+        let mut bhs = self.header(NOP_IN, NO_TAG, false);
+        bhs.put_u32(20, tag);
         put(outbox, self.parameters.digests, bhs, &[]);
     }
 

@@ -1,11 +1,12 @@
 //! What of a volume a command needs, once its data is there.
 
+use super::copies::Copying;
 use super::rights::Asks;
 use super::task::{After, SCAN_BYTES, Task};
 use crate::scsi::parameters::unmap;
 use crate::scsi::reservations::lists;
 use crate::scsi::sense::{Failure, Sense};
-use crate::scsi::{BLOCK, Disk, Plan, Range, Use, mode};
+use crate::scsi::{BLOCK, Disk, Plan, Range, Use, copy, mode};
 use azekura_base::{PageBuf, is_zero};
 use azekura_frontend::Request;
 use bytes::Bytes;
@@ -14,7 +15,8 @@ use bytes::Bytes;
 pub(crate) fn begin(task: &mut Task, disk: &Disk) {
     task.is_started = true;
     match task.plan.clone() {
-        Plan::Data(_) => {}
+        // What is known of copies was looked at when the command came.
+        Plan::Data(_) | Plan::CopyStatus(..) => {}
         Plan::Check(sense) => task.failure = Some(Failure::Check(sense)),
         Plan::Read(range) => {
             // Whole blocks of what the initiator has room for; what it has no room for is said by the residual count.
@@ -57,6 +59,12 @@ fn with_data(task: &mut Task, disk: &Disk, len: usize, what: Use, data: Bytes) -
                 task.requests.push_back(Request::Write { offset, bytes });
             }
         }
+        Use::Or(offset) => {
+            let bytes = data.slice(..data.len() - data.len() % BLOCK as usize);
+            if !bytes.is_empty() {
+                task.requests.push_back(Request::Or { offset, bytes });
+            }
+        }
         Use::CompareAndWrite(offset) => {
             // Another expected length is that of another command.
             if task.command.write_bytes as usize != len {
@@ -96,6 +104,11 @@ fn with_data(task: &mut Task, disk: &Disk, len: usize, what: Use, data: Bytes) -
             // What is not mapped reads as zeros (LBPRZ), also where only a part of one of our blocks is meant.
             let zero = |range: Range| Request::Zero { offset: range.offset, len: range.len };
             task.requests.extend(unmap(disk, &data)?.into_iter().map(zero));
+        }
+        Use::Copy => {
+            whole()?;
+            let (copying, requests) = Copying::of(&copy::parse(disk, &data)?);
+            (task.copying, task.requests) = (Some(copying), requests);
         }
         Use::Reservations(action) => {
             whole()?;

@@ -1,5 +1,6 @@
 //! SCSI commands and their data (RFC 7143 sections 11.3, 11.4, 11.7 and 11.8), from the first PDU to the answer.
 
+use super::copies::failure;
 use super::full::{Full, Violation};
 use super::rights::conflict;
 use super::room::Pending;
@@ -22,7 +23,10 @@ impl Full {
     pub(super) fn task(&self, command: ScsiCommand, has_ahs: bool) -> Task {
         let plan = match &self.disk {
             // A long CDB, or a second direction: there is no command here that has either.
-            Some(disk) if !has_ahs => plan(disk, command.lun, &command.cdb),
+            Some(disk) if !has_ahs => match plan(disk, command.lun, &command.cdb) {
+                Plan::CopyStatus(list, room) => self.copy_status(list, room),
+                plan => plan,
+            },
             _ => Plan::Check(Sense::FIELD),
         };
         let is_final = command.is_final || self.answers.parameters.initial_r2t;
@@ -181,7 +185,8 @@ impl Full {
         match (outcome, &task.after) {
             (Outcome::Failed(status), after) => {
                 let is_read = !matches!(after, After::Nothing);
-                task.failure.get_or_insert(Failure::of(status, is_read));
+                let why = || if task.copying.is_some() { failure(status) } else { Failure::of(status, is_read) };
+                task.failure.get_or_insert_with(why);
                 task.requests.clear();
             }
             (Outcome::Read(read), After::Compare { with, every }) if !is_equal(&read, with, *every) => {
@@ -195,8 +200,16 @@ impl Full {
             }
             _ => {}
         }
-        if task.outstanding == 0 && task.requests.is_empty() {
+        if let Some(copying) = task.copying.as_mut().filter(|_| task.failure.is_none()) {
+            copying.is_copied();
+        }
+        if task.outstanding > 0 {
+            return;
+        }
+        if task.requests.is_empty() {
             self.finish(id, pieces, outbox);
+        } else if task.copying.is_some() {
+            self.room.line.push_back(id);
         }
     }
 
@@ -208,6 +221,9 @@ impl Full {
             self.by_itt.remove(&task.command.itt);
         }
         self.open_window();
+        if let Some(copying) = task.copying.take().filter(|_| !task.is_aborted) {
+            self.copies_mut().ended(&copying, task.failure.is_some());
+        }
         if !task.is_aborted {
             self.answer(task, pieces, outbox);
         }

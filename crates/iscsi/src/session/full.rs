@@ -1,6 +1,7 @@
 //! The full feature phase (RFC 7143 section 4.2): commands in their order, their data, and their ends.
 
 use super::answers::Answers;
+use super::copies::Copies;
 use super::functions::Functions;
 use super::listing::Text;
 use super::room::Room;
@@ -35,6 +36,7 @@ pub(crate) struct Full {
     pub(super) by_itt: BTreeMap<u32, u64>,
     pub(super) room: Room,
     pub(super) functions: Functions,
+    copies: Copies,
     pub(super) standing: Standing,
     pub(super) text: Text,
     portal: Option<SocketAddr>,
@@ -61,6 +63,7 @@ impl Full {
             by_itt: BTreeMap::new(),
             room: Room::default(),
             functions: Functions::default(),
+            copies: Copies::default(),
             standing: Standing::new(login.registrant),
             text: Text::default(),
             portal,
@@ -84,6 +87,16 @@ impl Full {
     pub(super) fn is_in_window(&self, cmd_sn: u32) -> bool {
         let size = self.answers.max_cmd_sn.wrapping_sub(self.answers.exp_cmd_sn).wrapping_add(1);
         cmd_sn.wrapping_sub(self.answers.exp_cmd_sn) < size
+    }
+
+    /// Copies that have ended.
+    pub(super) fn copies(&self) -> &Copies {
+        &self.copies
+    }
+
+    /// The same, to be changed.
+    pub(super) fn copies_mut(&mut self) -> &mut Copies {
+        &mut self.copies
     }
 
     /// The session is over, and its initiator knows.
@@ -148,7 +161,7 @@ impl Full {
         Ok(())
     }
 
-    /// NOP-Out (section 11.18) is answered with its own data; one without a tag answers a ping, and there are none.
+    /// NOP-Out (section 11.18) is answered with its own data; one without a tag answers a ping by having come.
     fn nop(&mut self, pdu: &Pdu, outbox: &mut Outbox) {
         if pdu.bhs.itt() == NO_TAG {
             return;
@@ -160,6 +173,11 @@ impl Full {
             bhs.put_u32(20, NO_TAG);
         };
         self.answers.respond(outbox, NOP_IN, pdu.bhs.itt(), fill, data);
+    }
+
+    /// A ping (section 11.19), which the initiator answers with this tag.
+    pub(super) fn ping(&mut self, tag: u32, outbox: &mut Outbox) {
+        self.answers.ping(outbox, tag);
     }
 
     /// Logout (section 11.14): of the session, or of its only connection. It is answered when nothing of the session

@@ -8,9 +8,12 @@
 mod answers;
 mod begin;
 mod commands;
+mod copies;
+mod copying;
 mod full;
 mod functions;
 mod listing;
+mod pings;
 mod reserving;
 mod rights;
 mod room;
@@ -27,6 +30,7 @@ use azekura_base::{Inbox, Outbox};
 use azekura_frontend::{Event, Exports, Protocol, ReservationAnswer, StreamProtocol, Tag};
 use azekura_gateway::Outcome;
 use full::Full;
+use pings::Pings;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
@@ -62,6 +66,7 @@ pub struct Connection {
     starved: bool,
     /// Sweeps that came before there was anything to sweep.
     swept: VecDeque<u64>,
+    pings: Pings,
 }
 
 impl Connection {
@@ -80,6 +85,7 @@ impl Connection {
             portal,
             starved: true,
             swept: VecDeque::new(),
+            pings: Pings::default(),
         }
     }
 
@@ -134,6 +140,7 @@ impl Connection {
                 self.reader.digests = login.parameters.digests;
                 let opened = login.export.as_ref().map(|export| Event::Opened { name: export.name.clone() });
                 self.phase = Phase::Full(Box::new(Full::new(*login, self.portal)));
+                self.pings.begin();
                 return opened;
             }
         }
@@ -191,6 +198,9 @@ impl Protocol for Connection {
         self.starved = false;
         loop {
             if let Phase::Full(full) = &mut self.phase {
+                if let Some(event) = self.pings.next_event() {
+                    return Some(event);
+                }
                 full.look_at_reservations(exports, &mut self.outbox);
             }
             // Others wait for these, whatever this initiator does.
@@ -231,6 +241,7 @@ impl Protocol for Connection {
                 Err(violation) => return self.end(Event::Violation(violation)),
                 Ok(None) => return None,
                 Ok(Some(pdu)) => {
+                    self.pings.heard();
                     if let Some(event) = self.pdu(pdu, exports) {
                         return Some(event);
                     }
@@ -273,6 +284,15 @@ impl Protocol for Connection {
         match &mut self.phase {
             Phase::Full(full) => full.room_is_late(),
             _ => false,
+        }
+    }
+
+    fn was_heard(&mut self) -> bool {
+        // What has come and waits to be read may be a sign of life, and one that takes its answers lives.
+        let listens = self.starved && self.outbox.is_empty();
+        match &mut self.phase {
+            Phase::Full(full) if listens => self.pings.look(full, &mut self.outbox),
+            _ => true,
         }
     }
 

@@ -15,6 +15,7 @@ use super::rights;
 use crate::pdu::Bhs;
 use crate::pdu::initiator::{DATA_OUT, LOGOUT, NOP_OUT, SCSI_COMMAND, ScsiCommand, TASK_MANAGEMENT, TEXT};
 use crate::pdu::reader::Taking;
+use crate::scsi::sense::{Failure, Sense};
 use crate::{PARKED_BYTES_MAX, RECEIVING_BYTES_MAX, RECEIVING_TASKS_MAX};
 use azekura_base::{Outbox, Slab};
 use azekura_frontend::{Event, Request, Tag};
@@ -198,6 +199,23 @@ impl Full {
         })
     }
 
+    /// The list of a copy has been read, and its memory is not needed any more: each piece has its own.
+    fn copy_begins(&mut self, id: u64, memory_bytes: usize, outbox: &mut Outbox) -> Option<Event> {
+        self.room.give_back(Some(memory_bytes));
+        let is_alone = self.begins_copy(id);
+        let task = self.tasks.get_mut(id)?;
+        if !is_alone {
+            task.failure = Some(Failure::Check(Sense::IN_PROGRESS));
+            (task.copying, task.requests) = (None, VecDeque::new());
+        }
+        if task.requests.is_empty() {
+            self.finish(id, Vec::new(), outbox);
+        } else {
+            self.room.line.push_back(id);
+        }
+        None
+    }
+
     fn give_out(&mut self, id: u64, outbox: &mut Outbox) -> Option<Event> {
         let task = self.tasks.get_mut(id)?;
         let memory_bytes = task.room.take()?;
@@ -209,6 +227,9 @@ impl Full {
             && let Some(disk) = &self.disk
         {
             begin(task, disk);
+            if task.copying.is_some() {
+                return self.copy_begins(id, memory_bytes, outbox);
+            }
         }
         if let Some(request) = task.asks.take().and_then(|asks| rights::request(&self.standing, asks)) {
             task.outstanding += 1;
@@ -224,8 +245,10 @@ impl Full {
             return None;
         };
         task.outstanding += 1;
-        if !task.requests.is_empty() {
-            self.room.line.push_back(id);
+        match &mut task.copying {
+            Some(copying) => copying.begins(&request),
+            None if task.requests.is_empty() => {}
+            None => self.room.line.push_back(id),
         }
         let tag = Tag(self.room.requests.insert(Pending::Task(id)));
         Some(Event::Request { tag, memory_bytes, request })

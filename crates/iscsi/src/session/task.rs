@@ -1,10 +1,11 @@
 //! A command under way.
 
+use super::copies::Copying;
 use super::rights::Asks;
 use crate::pdu::initiator::ScsiCommand;
 use crate::scsi::{Plan, Use};
 use azekura_base::PageBuf;
-use azekura_frontend::Request;
+use azekura_frontend::{OR_BYTES, Request};
 use bytes::Bytes;
 use std::collections::VecDeque;
 
@@ -100,6 +101,8 @@ pub(crate) struct Task {
     pub requests: VecDeque<Request>,
     /// What it asks of reservations, while that has not been given out.
     pub asks: Option<Asks>,
+    /// What it copies: its requests are given out one after the other.
+    pub copying: Option<Copying>,
     pub is_started: bool,
     /// Requests that are with the front end.
     pub outstanding: usize,
@@ -129,6 +132,7 @@ impl Task {
             room: None,
             requests: VecDeque::new(),
             asks: None,
+            copying: None,
             is_started: false,
             outstanding: 0,
             is_aborted: false,
@@ -140,6 +144,8 @@ impl Task {
     pub fn memory_bytes(&self) -> usize {
         let bytes = match (&self.plan, self.requests.front()) {
             (_, Some(Request::Read { len, .. })) => *len as usize,
+            // What was read, and that as it is written.
+            (_, Some(Request::Copy { len, .. })) => 2 * *len as usize,
             _ if self.is_started => 0,
             (Plan::Read(range), _) => range.len.min(u64::from(self.command.read_bytes)) as usize,
             (Plan::Reservations(_, room), _) => *room as usize,
@@ -147,6 +153,7 @@ impl Task {
             (Plan::Take(_, Use::Same(range) | Use::VerifySame(range)), _) => range.len as usize,
             // Both are held: what was sent, and what is read.
             (Plan::Take(_, Use::Verify(_)), _) => 2 * self.data.wanted,
+            (Plan::Take(_, Use::Or(_)), _) => self.data.wanted + OR_BYTES,
             (Plan::Take(..), _) => self.data.wanted,
             _ => 0,
         };

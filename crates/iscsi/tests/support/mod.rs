@@ -137,6 +137,8 @@ pub struct Peer {
     /// Where it is seen, and how good a path that is.
     pub portals: Portals,
     pub path: PathState,
+    /// How often it is to be heard of.
+    pub patience: Option<std::time::Duration>,
     /// Memory is given.
     pub has_room: bool,
     /// Memory that was given and has not come to be a request.
@@ -164,6 +166,7 @@ impl Peer {
             asked: VecDeque::new(),
             portals: Portals::of(NodeId(1)),
             path: PathState::Optimized,
+            patience: None,
             has_room: true,
             rooms: Vec::new(),
             reader: Reader::default(),
@@ -264,6 +267,7 @@ impl Peer {
                     self.events.push(event);
                     return;
                 }
+                Some(Event::Patience(period)) => self.patience = period,
                 Some(Event::Named(named)) => assert_eq!(self.named.replace(named), None, "it is told once"),
                 Some(event) => self.events.push(event),
                 None => match self.conn.wants_room() {
@@ -299,6 +303,15 @@ impl Peer {
                         Outcome::Done
                     }
                 }
+            }
+            Request::Copy { from, to, len } => {
+                self.volume.copy_within(at(from, len), to as usize);
+                Outcome::Done
+            }
+            Request::Or { offset, bytes } => {
+                let held = &mut self.volume[at(offset, bytes.len() as u64)];
+                held.iter_mut().zip(&bytes).for_each(|(held, bits)| *held |= bits);
+                Outcome::Done
             }
             Request::Zero { offset, len } => {
                 self.volume[at(offset, len)].fill(0);

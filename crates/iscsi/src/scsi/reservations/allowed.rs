@@ -18,6 +18,7 @@ pub fn kind_of(cdb: &[u8; 16]) -> CommandKind {
         op::WRITE_6 | op::WRITE_10 | op::WRITE_12 | op::WRITE_16 => CommandKind::Write,
         op::WRITE_VERIFY_10 | op::WRITE_VERIFY_12 | op::WRITE_VERIFY_16 => CommandKind::Write,
         op::WRITE_SAME_10 | op::WRITE_SAME_16 | op::UNMAP | op::COMPARE_AND_WRITE => CommandKind::Write,
+        op::ORWRITE_16 | op::EXTENDED_COPY | op::RECEIVE_COPY_RESULTS => CommandKind::Write,
         op::SYNCHRONIZE_CACHE_10 | op::SYNCHRONIZE_CACHE_16 => CommandKind::Write,
         op::MODE_SELECT_6 | op::MODE_SELECT_10 => CommandKind::Write,
         // Starting a unit goes through, all else that the command can say does not.
@@ -39,7 +40,7 @@ mod tests {
     /// The columns of the standards' tables for somebody who is not registered: write exclusive kinds, exclusive access
     /// kinds. All commands that there are, with bytes 1 and 4.
     #[rustfmt::skip]
-    const TABLE: [(u8, u8, u8, bool, bool); 40] = [
+    const TABLE: [(u8, u8, u8, bool, bool); 44] = [
         (0x00, 0, 0, true, true), (0x03, 0, 0, true, true), (0x08, 0, 0, true, false), (0x0a, 0, 0, false, false),
         (0x12, 0, 0, true, true), (0x15, 0, 0, false, false), (0x1a, 0, 0, true, false),
         (0x1b, 0, 1, true, true), (0x1b, 0, 0, false, false), (0x1b, 0, 0x11, false, false),
@@ -52,6 +53,7 @@ mod tests {
         (0x9e, 0x10, 0, true, true), (0x9e, 0x12, 0, true, false), (0xa0, 0, 0, true, true),
         (0xa3, 0x0a, 0, true, true), (0xa3, 0x0c, 0, true, false), (0xa8, 0, 0, true, false), (0xaa, 0, 0, false, false),
         (0xae, 0, 0, false, false), (0xaf, 0, 0, true, false), (0x89, 0, 0, false, false),
+        (0x83, 0, 0, false, false), (0x84, 0, 0, false, false), (0x84, 3, 0, false, false), (0x8b, 0, 0, false, false),
     ];
 
     #[test]

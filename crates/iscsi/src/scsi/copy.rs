@@ -1,0 +1,413 @@
+//! Copying by the target (SPC-4 section 5.17): EXTENDED COPY with list identifiers of one byte, which SPC-4 calls LID1,
+//! and RECEIVE COPY RESULTS. Blocks are copied inside of one disk: another one is not reachable.
+
+use super::blocks::range;
+use super::inquiry::naa;
+use super::sense::Sense;
+use super::{BLOCK, Cdb, Disk, PARAMETERS_MAX, Plan, Range, Use};
+
+/// The most CSCD descriptors ("copy source, copy destination") of one command.
+pub const TARGETS_MAX: u16 = 8;
+/// The most segment descriptors of one command.
+pub const SEGMENTS_MAX: u16 = 16;
+/// Bytes of all descriptors.
+pub const DESCRIPTORS_MAX: u32 = TARGETS_MAX as u32 * TARGET_BYTES as u32 + SEGMENTS_MAX as u32 * SEGMENT_BYTES as u32;
+/// Bytes that one segment copies at the most: as many blocks as its descriptor can name.
+pub const SEGMENT_LEN_MAX: u32 = u16::MAX as u32 * BLOCK as u32;
+
+const HEADER_BYTES: usize = 16;
+const TARGET_BYTES: usize = 32;
+const SEGMENT_BYTES: usize = 28;
+/// Identification descriptor CSCD descriptor (section 6.4).
+const IDENTIFICATION: u8 = 0xe4;
+/// Block device to block device (section 6.4).
+const BLOCK_TO_BLOCK: u8 = 0x02;
+/// The service actions of RECEIVE COPY RESULTS.
+const COPY_STATUS: u8 = 0x00;
+const OPERATING_PARAMETERS: u8 = 0x03;
+
+/// What is copied, and where to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The source.
+    pub from: Range,
+    /// First byte of the destination.
+    pub to: u64,
+}
+
+impl Segment {
+    /// Pieces of it, in an order in which none overwrites what another one is to read.
+    pub fn pieces(self, piece_bytes: u64) -> impl Iterator<Item = Segment> {
+        let Segment { from, to } = self;
+        let count = from.len.div_ceil(piece_bytes);
+        let is_overwritten = to > from.offset && to < from.offset + from.len;
+        (0..count).map(move |number| {
+            let at = piece_bytes * if is_overwritten { count - 1 - number } else { number };
+            let len = piece_bytes.min(from.len - at);
+            Segment { from: Range { offset: from.offset + at, len }, to: to + at }
+        })
+    }
+}
+
+/// A parameter list of EXTENDED COPY.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct List {
+    /// By which RECEIVE COPY RESULTS asks for it; `None`: nobody will ask.
+    pub id: Option<u8>,
+    /// What to copy, in this order.
+    pub segments: Vec<Segment>,
+}
+
+/// How a copy is getting on, or has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Segments that are done.
+    pub segments: u16,
+    /// Bytes that were copied.
+    pub bytes: u64,
+}
+
+/// COPY MANAGER STATUS: whether a copy goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// It does.
+    InProgress = 0,
+    /// All is copied.
+    Done = 1,
+    /// It has failed.
+    Failed = 2,
+}
+
+/// EXTENDED COPY(LID1) (sections 6.4 and 6.5), before its parameters have come.
+pub(crate) fn extended_copy(disk: &Disk, cdb: Cdb<'_>) -> Plan {
+    let len = cdb.u32(10);
+    match cdb.0[1] & 0x1f {
+        0 if disk.is_read_only => Plan::Check(Sense::WRITE_PROTECTED),
+        0 if len == 0 => Plan::good(),
+        0 if len > PARAMETERS_MAX => Plan::Check(Sense::LIST_LENGTH),
+        0 => Plan::Take(len, Use::Copy),
+        _ => Plan::Check(Sense::FIELD),
+    }
+}
+
+/// RECEIVE COPY RESULTS: two of its service actions.
+pub(crate) fn results(cdb: Cdb<'_>) -> Plan {
+    let room = cdb.u32(10);
+    match cdb.0[1] & 0x1f {
+        COPY_STATUS => Plan::CopyStatus(cdb.0[2], room),
+        OPERATING_PARAMETERS => Plan::data(operating_parameters(), room),
+        _ => Plan::Check(Sense::FIELD),
+    }
+}
+
+/// The service action RECEIVE COPY OPERATING PARAMETERS.
+fn operating_parameters() -> Vec<u8> {
+    const SNLID: u8 = 1;
+    let mut bytes = vec![0; 44];
+    bytes[4] = SNLID;
+    bytes[8..10].copy_from_slice(&TARGETS_MAX.to_be_bytes());
+    bytes[10..12].copy_from_slice(&SEGMENTS_MAX.to_be_bytes());
+    bytes[12..16].copy_from_slice(&DESCRIPTORS_MAX.to_be_bytes());
+    bytes[16..20].copy_from_slice(&SEGMENT_LEN_MAX.to_be_bytes());
+    // Copies at a time: of all nexuses, and of one; they are tasks like all others.
+    bytes[34..36].copy_from_slice(&u16::MAX.to_be_bytes());
+    (bytes[36], bytes[37]) = (crate::TASKS_MAX as u8, BLOCK.ilog2() as u8);
+    bytes[43] = 2;
+    bytes.extend_from_slice(&[BLOCK_TO_BLOCK, IDENTIFICATION]);
+    let following = (bytes.len() - 4) as u32;
+    bytes[..4].copy_from_slice(&following.to_be_bytes());
+    bytes
+}
+
+/// The answer to RECEIVE COPY STATUS(LID1). There is no held data.
+#[must_use]
+pub fn status_data(state: State, progress: Progress) -> Vec<u8> {
+    const HELD_DATA_DISCARDED: u8 = 0x80;
+    const IN_BYTES: u8 = 0;
+    let [high, low] = progress.segments.to_be_bytes();
+    let count = u32::try_from(progress.bytes).unwrap_or(u32::MAX);
+    [&[0, 0, 0, 8, HELD_DATA_DISCARDED | state as u8, high, low, IN_BYTES][..], &count.to_be_bytes()].concat()
+}
+
+/// The third-party copy page (section 7.8.17), without its header.
+pub(crate) fn vital_product_data() -> Vec<u8> {
+    const COMMANDS: u16 = 0x0001;
+    const PARAMETERS: u16 = 0x0004;
+    const DESCRIPTORS: u16 = 0x0008;
+    const IDS: u16 = 0x000c;
+    const OPERATIONS: u16 = 0x8001;
+    use super::opcodes::{EXTENDED_COPY, RECEIVE_COPY_RESULTS};
+    let mut bytes = Vec::new();
+    let mut put = |kind: u16, mut body: Vec<u8>| {
+        body.resize(body.len().next_multiple_of(4), 0);
+        bytes.extend_from_slice(&kind.to_be_bytes());
+        bytes.extend_from_slice(&(body.len() as u16).to_be_bytes());
+        bytes.extend_from_slice(&body);
+    };
+    put(COMMANDS, vec![7, EXTENDED_COPY, 1, 0, RECEIVE_COPY_RESULTS, 2, COPY_STATUS, OPERATING_PARAMETERS]);
+    let counts = [TARGETS_MAX.to_be_bytes(), SEGMENTS_MAX.to_be_bytes()].concat();
+    put(PARAMETERS, [&[0; 4][..], &counts, &DESCRIPTORS_MAX.to_be_bytes(), &[0; 16]].concat());
+    put(DESCRIPTORS, vec![2, BLOCK_TO_BLOCK, IDENTIFICATION]);
+    put(IDS, vec![0, 0]);
+    let copies = [u32::from(u16::MAX).to_be_bytes(), crate::TASKS_MAX.to_be_bytes(), SEGMENT_LEN_MAX.to_be_bytes()];
+    put(OPERATIONS, [&copies.concat()[..], &[BLOCK.ilog2() as u8], &[0; 19]].concat());
+    bytes
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
+}
+
+/// The parameter list of EXTENDED COPY (section 6.4). All of it is looked at before anything is copied.
+///
+/// # Errors
+/// When it is cut off or longer than was said, or names what there is not.
+pub fn parse(disk: &Disk, bytes: &[u8]) -> Result<List, Sense> {
+    const RESERVED_USAGE: u8 = 1;
+    const NO_ID: u8 = 3;
+    let (header, rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(Sense::LIST_LENGTH)?;
+    let targets = number(&header[2..4]) as usize;
+    let segments = number(&header[8..12]) as usize;
+    if targets + segments > DESCRIPTORS_MAX as usize {
+        return Err(Sense::LIST_LENGTH);
+    }
+    if number(&header[12..16]) > 0 {
+        return Err(Sense::INLINE_DATA);
+    }
+    let id = match header[1] >> 3 & 3 {
+        RESERVED_USAGE => return Err(Sense::PARAMETER),
+        NO_ID => None,
+        _ => Some(header[0]),
+    };
+    let (targets, rest) = rest.split_at_checked(targets).ok_or(Sense::LIST_LENGTH)?;
+    let (segments, _) = rest.split_at_checked(segments).ok_or(Sense::LIST_LENGTH)?;
+    let targets = targets_of(targets)?;
+    Ok(List { id, segments: segments_of(disk, targets, segments)? })
+}
+
+/// The CSCD descriptors of a list.
+fn targets_of(bytes: &[u8]) -> Result<&[[u8; TARGET_BYTES]], Sense> {
+    let (targets, rest) = bytes.as_chunks::<TARGET_BYTES>();
+    if targets.len() > usize::from(TARGETS_MAX) {
+        return Err(Sense::TOO_MANY_TARGETS);
+    }
+    if targets.iter().map(|target| target[0]).chain(rest.first().copied()).any(|code| code != IDENTIFICATION) {
+        return Err(Sense::TARGET_TYPE);
+    }
+    if rest.is_empty() { Ok(targets) } else { Err(Sense::PARAMETER) }
+}
+
+/// The segment descriptors of a list. One of another kind has another length, too: what is behind it is not looked at.
+fn segments_of(disk: &Disk, targets: &[[u8; TARGET_BYTES]], bytes: &[u8]) -> Result<Vec<Segment>, Sense> {
+    let (descriptors, rest) = bytes.as_chunks::<SEGMENT_BYTES>();
+    if descriptors.len() > usize::from(SEGMENTS_MAX) {
+        return Err(Sense::TOO_MANY_SEGMENTS);
+    }
+    let mut segments = Vec::new();
+    for descriptor in descriptors {
+        if descriptor[0] != BLOCK_TO_BLOCK {
+            return Err(Sense::SEGMENT_TYPE);
+        }
+        if number(&descriptor[2..4]) as usize != SEGMENT_BYTES - 4 {
+            return Err(Sense::PARAMETER);
+        }
+        // Blocks of both are of one size, so that DC and CAT say nothing.
+        for index in [&descriptor[4..6], &descriptor[6..8]] {
+            let target = targets.get(number(index) as usize).ok_or(Sense::UNREACHABLE_TARGET)?;
+            reach(disk, target)?;
+        }
+        let count = number(&descriptor[10..12]);
+        let [from, to] = [&descriptor[12..20], &descriptor[20..28]]
+            .map(|first| range(disk, number(first), count).map_err(|_| Sense::COPY_ABORTED));
+        segments.push(Segment { from: from?, to: to?.offset });
+    }
+    match rest.first() {
+        None => Ok(segments),
+        Some(&BLOCK_TO_BLOCK) => Err(Sense::PARAMETER),
+        Some(_) => Err(Sense::SEGMENT_TYPE),
+    }
+}
+
+/// Whether a CSCD descriptor (section 6.4) names this disk, by its NAA designator: no other one of those that the
+/// page has fits into the descriptor.
+fn reach(disk: &Disk, target: &[u8; TARGET_BYTES]) -> Result<(), Sense> {
+    const BINARY: u8 = 1;
+    const OF_UNIT_NAA: u8 = 3;
+    let (kind, code_set, designator_type, len) = (target[1] & 0x1f, target[4] & 0x0f, target[5] & 0x3f, target[7]);
+    if kind != 0 {
+        return Err(Sense::WRONG_TARGET_TYPE);
+    }
+    if len as usize > target[8..28].len() {
+        return Err(Sense::PARAMETER);
+    }
+    let is_it = code_set == BINARY && designator_type == OF_UNIT_NAA && target[8..8 + usize::from(len)] == naa(disk);
+    if !is_it {
+        return Err(Sense::TARGET_NOT_REACHABLE);
+    }
+    if number(&target[29..32]) == BLOCK { Ok(()) } else { Err(Sense::PARAMETER) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use azekura_frontend::PathState;
+    use proptest::prelude::*;
+
+    fn disk() -> Disk {
+        Disk {
+            name: "vol1".to_owned(),
+            id: 7,
+            blocks: 1000,
+            is_read_only: false,
+            reserves: false,
+            compares: true,
+            path: PathState::Optimized,
+            port: 1,
+        }
+    }
+
+    fn target(naa: [u8; 8]) -> Vec<u8> {
+        let mut bytes = vec![0; TARGET_BYTES];
+        (bytes[0], bytes[4], bytes[5], bytes[7], bytes[30]) = (IDENTIFICATION, 1, 3, 8, 2);
+        bytes[8..16].copy_from_slice(&naa);
+        bytes
+    }
+
+    fn segment(from: (u16, u64), to: (u16, u64), count: u16) -> Vec<u8> {
+        let head = [&[BLOCK_TO_BLOCK, 0, 0, 24][..], &from.0.to_be_bytes(), &to.0.to_be_bytes(), &[0; 2]].concat();
+        [&head[..], &count.to_be_bytes(), &from.1.to_be_bytes(), &to.1.to_be_bytes()].concat()
+    }
+
+    fn list(usage: u8, targets: &[Vec<u8>], segments: &[Vec<u8>]) -> Vec<u8> {
+        let (targets, segments) = (targets.concat(), segments.concat());
+        let mut header = vec![0; HEADER_BYTES];
+        (header[0], header[1]) = (5, usage << 3);
+        header[2..4].copy_from_slice(&(targets.len() as u16).to_be_bytes());
+        header[8..12].copy_from_slice(&(segments.len() as u32).to_be_bytes());
+        [header, targets, segments].concat()
+    }
+
+    fn own() -> Vec<u8> {
+        target(naa(&disk()))
+    }
+
+    #[test]
+    fn segments_name_blocks_of_the_disk() {
+        let bytes = list(0, &[own()], &[segment((0, 1), (0, 500), 3), segment((0, 9), (0, 0), 0)]);
+        let expected =
+            |from, count, to| Segment { from: Range { offset: from * BLOCK, len: count * BLOCK }, to: to * BLOCK };
+        let segments = vec![expected(1, 3, 500), expected(9, 0, 0)];
+        assert_eq!(parse(&disk(), &bytes), Ok(List { id: Some(5), segments }));
+        for (usage, id) in [(0, Ok(Some(5))), (1, Err(Sense::PARAMETER)), (2, Ok(Some(5))), (3, Ok(None))] {
+            assert_eq!(parse(&disk(), &list(usage, &[own()], &[])).map(|list| list.id), id);
+        }
+        for cut in [1, 28, 57, 88] {
+            assert_eq!(parse(&disk(), &bytes[..bytes.len() - cut]), Err(Sense::LIST_LENGTH), "{cut}");
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_reached_is_told_apart() {
+        let one = |target: Vec<u8>, segment: Vec<u8>| parse(&disk(), &list(0, &[target], &[segment])).map(|_| ());
+        let some = || segment((0, 0), (0, 8), 8);
+        let with = |at: usize, byte: u8| {
+            let mut bytes = own();
+            bytes[at] = byte;
+            bytes
+        };
+        assert_eq!(one(own(), some()), Ok(()));
+        assert_eq!(one(with(1, 0xc0), some()), Ok(()), "LU ID TYPE is ignored");
+        assert_eq!(
+            one(target([0x30, 0, 0, 0, 0, 0, 0, 8]), some()),
+            Err(Sense::TARGET_NOT_REACHABLE),
+            "another volume"
+        );
+        assert_eq!(one(with(5, 0x13), some()), Err(Sense::TARGET_NOT_REACHABLE), "a port");
+        assert_eq!(one(with(1, 5), some()), Err(Sense::WRONG_TARGET_TYPE), "no disk");
+        assert_eq!(one(with(7, 21), some()), Err(Sense::PARAMETER), "longer than there is room for");
+        assert_eq!(one(with(30, 0x10), some()), Err(Sense::PARAMETER), "4 KiB blocks");
+        assert_eq!(one(with(0, 0xe0), some()), Err(Sense::TARGET_TYPE));
+        assert_eq!(one(own(), segment((0, 0), (1, 8), 8)), Err(Sense::UNREACHABLE_TARGET), "no such descriptor");
+        assert_eq!(one(own(), segment((0, 0), (0, 993), 8)), Err(Sense::COPY_ABORTED), "beyond the end");
+        assert_eq!(one(own(), segment((0, u64::MAX), (0, 0), 8)), Err(Sense::COPY_ABORTED));
+        let mut stream = some();
+        stream[0] = 3;
+        assert_eq!(one(own(), stream), Err(Sense::SEGMENT_TYPE));
+        let mut long = some();
+        long[3] = 25;
+        assert_eq!(one(own(), long), Err(Sense::PARAMETER));
+        let mut inline = list(0, &[own()], &[some()]);
+        inline[15] = 1;
+        assert_eq!(parse(&disk(), &inline), Err(Sense::INLINE_DATA));
+        // Another volume that no segment names does no harm.
+        let unused = list(0, &[own(), target([0; 8])], &[some()]);
+        assert!(parse(&disk(), &unused).is_ok());
+    }
+
+    #[test]
+    fn no_more_is_taken_than_is_said() {
+        let (targets, segments) = (usize::from(TARGETS_MAX), usize::from(SEGMENTS_MAX));
+        let made = |targets, segments| list(0, &vec![own(); targets], &vec![segment((0, 0), (0, 8), 8); segments]);
+        assert!(parse(&disk(), &made(targets, segments)).is_ok());
+        assert_eq!(parse(&disk(), &made(targets + 1, 1)), Err(Sense::TOO_MANY_TARGETS));
+        assert_eq!(parse(&disk(), &made(1, segments + 1)), Err(Sense::TOO_MANY_SEGMENTS));
+        assert_eq!(parse(&disk(), &made(targets, segments + 1)), Err(Sense::LIST_LENGTH));
+        let said = operating_parameters();
+        assert_eq!((number(&said[..4]) as usize, said.len()), (said.len() - 4, 46));
+        assert_eq!((number(&said[8..10]), number(&said[10..12]), number(&said[12..16])), (8, 16, 704));
+    }
+
+    #[test]
+    fn the_page_is_made_of_whole_descriptors() {
+        let page = vital_product_data();
+        let (mut rest, mut kinds) = (&page[..], Vec::new());
+        while !rest.is_empty() {
+            let len = number(&rest[2..4]) as usize;
+            assert_eq!(len % 4, 0);
+            kinds.push((number(&rest[..2]), len));
+            rest = &rest[4 + len..];
+        }
+        assert_eq!(kinds, [(1, 8), (4, 28), (8, 4), (12, 4), (0x8001, 32)]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_do_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200), own_first in any::<bool>()) {
+            let bytes = if own_first { [list(0, &[own()], &[]), bytes].concat() } else { bytes };
+            if let Ok(list) = parse(&disk(), &bytes) {
+                for Segment { from, to } in list.segments {
+                    prop_assert!(from.offset + from.len <= 1000 * BLOCK && to + from.len <= 1000 * BLOCK);
+                }
+            }
+        }
+
+        #[test]
+        fn segments_are_whatever_their_fields_say(count in any::<u16>(), from in 0..2000_u64, to in 0..2000_u64, index in 0..3_u16) {
+            let bytes = list(2, &[own(), target([9; 8])], &[segment((0, from), (index, to), count)]);
+            let end = 1000_u64.checked_sub(u64::from(count));
+            let fits = end.is_some_and(|end| from <= end && to <= end);
+            let expected = match index {
+                0 if fits => Ok(()),
+                0 => Err(Sense::COPY_ABORTED),
+                1 => Err(Sense::TARGET_NOT_REACHABLE),
+                _ => Err(Sense::UNREACHABLE_TARGET),
+            };
+            prop_assert_eq!(parse(&disk(), &bytes).map(|_| ()), expected);
+        }
+
+        /// Piece after piece, read and then written, is the same as all at once.
+        #[test]
+        fn pieces_copy_what_the_segment_says(len in 0..300_usize, from in 0..200_usize, to in 0..200_usize, piece in 1..100_u64) {
+            let before: Vec<u8> = (0..600).map(|number| (number % 251) as u8).collect();
+            let (mut expected, mut copied) = (before.clone(), before);
+            expected.copy_within(from..from + len, to);
+            let segment = Segment { from: Range { offset: from as u64, len: len as u64 }, to: to as u64 };
+            for Segment { from, to } in segment.pieces(piece) {
+                prop_assert!(from.len > 0 && from.len <= piece);
+                copied.copy_within(from.offset as usize..(from.offset + from.len) as usize, to as usize);
+            }
+            prop_assert_eq!(copied, expected);
+        }
+    }
+}
