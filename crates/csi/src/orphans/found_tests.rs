@@ -155,7 +155,7 @@ fn snapshots_that_kubernetes_does_not_know() {
         json!({ "spec": { "volumeSnapshotRef": { "uid": A } } }),
         json!({ "metadata": { "name": format!("snapcontent-{A}") } }),
     ] {
-        assert_eq!(names(&with(&[content.clone()], Some(&[]))), [format!("v@{group}")], "{content}");
+        assert_eq!(names(&with(std::slice::from_ref(&content), Some(&[]))), [format!("v@{group}")], "{content}");
     }
     let handle = json!({ "status": { "volumeGroupSnapshotHandle": group } });
     assert_eq!(names(&with(&[], Some(&[handle]))), [format!("v@{single}")]);

@@ -52,7 +52,7 @@ pub enum Claimed {
 /// What came of an attempt to claim.
 enum Outcome {
     Claimed(Claim),
-    Not(Claimed),
+    Not(Box<Claimed>),
 }
 
 impl MetaClient {
@@ -86,7 +86,7 @@ impl MetaClient {
                 deed.claimed(claim);
                 Claimed::Mine
             }
-            Outcome::Not(claimed) => claimed,
+            Outcome::Not(claimed) => *claimed,
         })
     }
 
@@ -103,7 +103,7 @@ impl MetaClient {
             return self.put_claim(free, &keys[0], record).await;
         };
         let KeyValue { value, mod_revision, .. } = kv;
-        let not = |claimed| Ok(Attempt::Done(Outcome::Not(claimed)));
+        let not = |claimed| Ok(Attempt::Done(Outcome::Not(Box::new(claimed))));
         let Ok(found) = serde_json::from_slice::<IdempotencyRecord>(&value) else { return not(Claimed::Unreadable) };
         if found.asked != record.asked {
             return not(Claimed::Other(found));
