@@ -185,12 +185,12 @@ def test_the_same_over_nvme(cluster):
         try:
             again = queue(1)
             again.write(0, data("b"))
+            # Another shard may hear of it a moment later, and closes what it has.
+            return again if admins[-1].access_state() == 1 else None
         except (OSError, nvme.Failed):
             return None
-        return again
 
     two = wait_until(writes, MOVED_WITHIN_S, "the writes to come to the other node")
-    assert admins[-1].access_state() == 1
     process.resume()
     assert two.read(0, BLOCKS * 512) == data("b")
     with pytest.raises((OSError, nvme.Failed)):
