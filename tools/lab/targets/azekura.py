@@ -105,7 +105,7 @@ class Azekura(Target):
         # As the peers do, whose nodes talk in clear as well.
         words += ["--transport", "plain", "--api-access", "open"]
         if node.number == 1:
-            words += ["--serve-config", self.config.removeprefix("http://")]
+            words += ["--serve-config", self.config.removeprefix("http://"), "--serve-config-transport", "plain"]
         if node.has_devices:
             words += ["--device-size", self.device_bytes, "--devices", self.devices]
             words += [] if self.flush else ["--power-loss-protected"]
