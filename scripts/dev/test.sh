@@ -17,7 +17,7 @@ Runs, in this order, and stops at the first that fails:
 The end-to-end tests run the program as the unit tests' profile builds it: with debug assertions, and without building
 everything a second time. --release has them run what ./dev up and packages build; AZEKURA_BIN=PATH any other.
   --quick       leave out the end-to-end tests that take some ten seconds or more (marked `slow`)
-  --long        also those that take a minute each and are much like shorter ones (marked `long`): 8 minutes more
+  --long        also those that take a minute each and are much like shorter ones (marked `long`)
   --release     end-to-end tests of the release binary
   --only STAGE  one stage; arguments after -- go to pytest:  ./dev test --only e2e -- -k restart -x
 File-system tests need root for loop devices and are skipped, by name, for other users.
