@@ -84,10 +84,9 @@ fn hex(value: &Value) -> String {
 pub(super) async fn begin<E: Endpoint>(api: &Api, deed: &Deed, once: &Once) -> Result<(), Response> {
     // What makes something new may not be repeated when it has changed something; all else comes to the same.
     let repeats = E::STATUS != StatusCode::CREATED.as_u16();
-    match api.meta.claim(deed, &once.hash, &once.asked, repeats).await {
-        Ok(Claimed::Mine) => Ok(()),
-        Ok(Claimed::Answered(record, answer)) => Err(replayed(&record, answer)),
-        Ok(claimed) => Err(refusal(claimed).into_response()),
+    match api.meta.claim(deed, &once.hash, &once.asked, repeats).await.map(instead) {
+        Ok(None) => Ok(()),
+        Ok(Some(response)) => Err(response),
         Err(error) => Err(ApiError::from(error).into_response()),
     }
 }
@@ -108,9 +107,12 @@ fn replayed(record: &IdempotencyRecord, KeptAnswer { status, body, left_out }: K
     response
 }
 
-fn refusal(claimed: Claimed) -> ApiError {
+/// What is answered to a request that is not carried out.
+fn instead(claimed: Claimed) -> Option<Response> {
     let new = |code, message: String, hint: &str| ApiError::new(code, message, Some(hint.to_owned()));
-    match claimed {
+    let refusal = match claimed {
+        Claimed::Mine => return None,
+        Claimed::Answered(record, answer) => return Some(replayed(&record, answer)),
         Claimed::Other(IdempotencyRecord { operation, at, .. }) => new(
             ErrorCode::Refused,
             format!("something else was asked with this Idempotency-Key at {at}: {operation}"),
@@ -138,10 +140,8 @@ fn refusal(claimed: Claimed) -> ApiError {
             "there are too many requests with an Idempotency-Key: they are known for a day".to_owned(),
             "leave the header out, or wait",
         ),
-        Claimed::Mine | Claimed::Answered(..) => {
-            new(ErrorCode::Internal, "no refusal".to_owned(), "tell the developers")
-        }
-    }
+    };
+    Some(refusal.into_response())
 }
 
 /// How a request has ended.

@@ -183,37 +183,8 @@ impl MetaClient {
 mod tests {
     use super::*;
     use crate::client::Txn as Sent;
-    use crate::cluster::SettingsChange;
-    use crate::server::EmbeddedServer;
-    use azekura_model::{AuditProof, AuditRecord, IDEMPOTENCY_RECORDS_MAX, Role, Unknown, audit_time, encode};
-
-    fn record(seconds: u64) -> AuditRecord {
-        AuditRecord {
-            at: audit_time(seconds, 0),
-            who: "ann".to_owned(),
-            proof: AuditProof::Token,
-            grant: None,
-            role: Role::Admin,
-            from: "10.0.0.9".to_owned(),
-            node: "n1".to_owned(),
-            operation: "SettingsChange".to_owned(),
-            method: "POST".to_owned(),
-            path: "/v1/settings".to_owned(),
-            details: serde_json::Value::Null,
-            unknown: Unknown::default(),
-        }
-    }
-
-    async fn start(folder: &tempfile::TempDir) -> (EmbeddedServer, MetaClient) {
-        let database = folder.path().join("config.redb");
-        let server = EmbeddedServer::start(&database, "127.0.0.1:0".parse().unwrap()).await.unwrap();
-        let meta = MetaClient::connect(vec![format!("http://{}", server.address())]).await.unwrap();
-        (server, meta)
-    }
-
-    fn moves(number: u32) -> SettingsChange {
-        SettingsChange { moves_at_once: Some(number), ..SettingsChange::default() }
-    }
+    use crate::cluster::testing::{moves, record, start};
+    use azekura_model::{audit_time, encode};
 
     /// The record under a hash, and its key.
     async fn found(meta: &MetaClient, hash: &str) -> Option<(String, IdempotencyRecord)> {

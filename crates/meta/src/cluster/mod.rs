@@ -36,6 +36,8 @@ mod restored;
 mod settings;
 mod shut_out;
 mod snapshots;
+#[cfg(test)]
+mod testing;
 mod volumes;
 
 pub use alive::LeaseHold;

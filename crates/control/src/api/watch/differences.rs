@@ -78,6 +78,27 @@ fn changed<'a, K: Ord, T>(before: &'a RecordMap<K, T>, after: &'a RecordMap<K, T
     after.iter().filter(is_new).map(|(key, _)| key).chain(gone).collect()
 }
 
+/// What leads from one list to another, both short: things are the same by their names.
+fn list_differences<T: PartialEq, N: PartialEq>(
+    was: &[T],
+    is: &[T],
+    name: fn(&T) -> N,
+    told: fn(Change, &T) -> Told,
+    found: &mut Found,
+) -> Option<()> {
+    for thing in is {
+        match was.iter().find(|was| name(was) == name(thing)) {
+            None => found.add(told(Change::Created, thing))?,
+            Some(was) if was != thing => found.add(told(Change::Changed, thing))?,
+            Some(_) => {}
+        }
+    }
+    for thing in was.iter().filter(|was| !is.iter().any(|thing| name(thing) == name(was))) {
+        found.add(told(Change::Deleted, thing))?;
+    }
+    Some(())
+}
+
 fn node_differences(before: &Model, after: &Model, found: &mut Found) -> Option<()> {
     let leads = |model: &Model| model.leader.as_ref().map(Arc::as_ptr);
     let same = Arc::ptr_eq(&before.nodes, &after.nodes)
@@ -87,18 +108,7 @@ fn node_differences(before: &Model, after: &Model, found: &mut Found) -> Option<
     if same {
         return Some(());
     }
-    let (was, is) = (nodes(before), nodes(after));
-    for node in &is {
-        match was.iter().find(|was| was.id == node.id) {
-            None => found.add(told_node(Change::Created, node))?,
-            Some(was) if was != node => found.add(told_node(Change::Changed, node))?,
-            Some(_) => {}
-        }
-    }
-    for node in was.iter().filter(|was| !is.iter().any(|node| node.id == was.id)) {
-        found.add(told_node(Change::Deleted, node))?;
-    }
-    Some(())
+    list_differences(&nodes(before), &nodes(after), |node| node.id, told_node, found)
 }
 
 fn job_differences(before: &Model, after: &Model, found: &mut Found) -> Option<()> {
@@ -110,18 +120,7 @@ fn job_differences(before: &Model, after: &Model, found: &mut Found) -> Option<(
     if same {
         return Some(());
     }
-    let (was, is) = (jobs(before), jobs(after));
-    for job in &is {
-        match was.iter().find(|was| was.id == job.id) {
-            None => found.add(told_job(Change::Created, job))?,
-            Some(was) if was != job => found.add(told_job(Change::Changed, job))?,
-            Some(_) => {}
-        }
-    }
-    for job in was.iter().filter(|was| !is.iter().any(|job| job.id == was.id)) {
-        found.add(told_job(Change::Deleted, job))?;
-    }
-    Some(())
+    list_differences(&jobs(before), &jobs(after), |job| job.id.clone(), told_job, found)
 }
 
 /// The names of volumes that may look different.
