@@ -7,12 +7,11 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use crate::support::{GIB, Node, start_node};
+use crate::support::{GIB, Node, start_nodes as start};
 use azekura_api::endpoint::ROUTES;
 use azekura_api::{Method, Needs};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::Audited;
-use azekura_meta::server::EmbeddedServer;
 use azekura_model::AuditProof;
 use serde_json::{Value, json};
 
@@ -38,21 +37,6 @@ async fn does(node: &Node, method: &str, path: &str, body: &Value) -> (u16, Valu
     let before = records(&node.meta).await.len();
     let (status, answer) = ask(TcpStream::connect(node.api).unwrap(), method, path, "", body);
     (status, answer, records(&node.meta).await.split_off(before))
-}
-
-async fn start(folder: &tempfile::TempDir, names: &[&str]) -> (EmbeddedServer, Vec<Node>) {
-    let database = folder.path().join("config.redb");
-    let server = EmbeddedServer::start(&database, "127.0.0.1:0".parse().unwrap()).await.unwrap();
-    let mut nodes = Vec::new();
-    for name in names {
-        nodes.push(start_node(&server, name).await);
-    }
-    for node in &nodes {
-        while node.meta.model().alive.len() < nodes.len() || node.meta.model().authorities.is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
-    (server, nodes)
 }
 
 /// A change of each kind, in an order in which each is possible: what is asked for, and the record's name.

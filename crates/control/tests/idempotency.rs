@@ -6,10 +6,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use crate::support::{GIB, Node, start_node};
+use crate::support::{GIB, Node, start_nodes};
 use azekura_api::Method;
 use azekura_api::endpoint::ROUTES;
-use azekura_meta::server::EmbeddedServer;
 use serde_json::{Value, json};
 
 /// What came back.
@@ -44,18 +43,6 @@ fn delete(api: SocketAddr, path: &str, key: &str) -> Answered {
     ask(TcpStream::connect(api).unwrap(), "DELETE", path, key, &json!({}))
 }
 
-async fn start(folder: &tempfile::TempDir) -> (EmbeddedServer, Vec<Node>) {
-    let database = folder.path().join("config.redb");
-    let server = EmbeddedServer::start(&database, "127.0.0.1:0".parse().unwrap()).await.unwrap();
-    let nodes = vec![start_node(&server, "n1").await, start_node(&server, "n2").await];
-    for node in &nodes {
-        while node.meta.model().alive.len() < nodes.len() || node.meta.model().authorities.is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
-    (server, nodes)
-}
-
 /// The class that the volumes are in.
 fn make_class(node: &Node) {
     let class = json!({ "name": "c", "copies": 1, "failure_domain": "device" });
@@ -73,7 +60,7 @@ fn code(answered: &Answered) -> (u16, &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_carried_out_is_answered_again_by_any_node() {
     let folder = tempfile::tempdir().unwrap();
-    let (_server, nodes) = start(&folder).await;
+    let (_server, nodes) = start_nodes(&folder, &["n1", "n2"]).await;
     let (one, two) = (&nodes[0], &nodes[1]);
     make_class(one);
     let volume = json!({ "name": "v", "size_bytes": GIB, "class": "c" });
@@ -105,7 +92,7 @@ async fn what_was_carried_out_is_answered_again_by_any_node() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_refused_may_be_asked_anew() {
     let folder = tempfile::tempdir().unwrap();
-    let (_server, nodes) = start(&folder).await;
+    let (_server, nodes) = start_nodes(&folder, &["n1", "n2"]).await;
     let volume = json!({ "name": "v", "size_bytes": GIB, "class": "c" });
     assert_eq!(code(&post(nodes[0].api, "/v1/volumes", "key", &volume)), (404, "not_found"));
     make_class(&nodes[0]);
@@ -122,7 +109,7 @@ async fn what_was_refused_may_be_asked_anew() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_many_at_once_one_is_carried_out() {
     let folder = tempfile::tempdir().unwrap();
-    let (_server, nodes) = start(&folder).await;
+    let (_server, nodes) = start_nodes(&folder, &["n1", "n2"]).await;
     make_class(&nodes[0]);
     let before = changes(&nodes[0]).await;
     let volume = json!({ "name": "v", "size_bytes": GIB, "class": "c" });
@@ -150,7 +137,7 @@ async fn of_many_at_once_one_is_carried_out() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_goes_before_he_is_answered_finds_the_answer() {
     let folder = tempfile::tempdir().unwrap();
-    let (_server, nodes) = start(&folder).await;
+    let (_server, nodes) = start_nodes(&folder, &["n1", "n2"]).await;
     make_class(&nodes[0]);
     let volume = json!({ "name": "v", "size_bytes": GIB, "class": "c" });
     for name in 0..5 {
@@ -181,7 +168,7 @@ async fn who_goes_before_he_is_answered_finds_the_answer() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_secret_is_not_kept() {
     let folder = tempfile::tempdir().unwrap();
-    let (_server, nodes) = start(&folder).await;
+    let (_server, nodes) = start_nodes(&folder, &["n1", "n2"]).await;
     let grant = json!({ "name": "ann", "role": "admin" });
     let made = post(nodes[0].api, "/v1/grants", "key", &grant);
     assert!(made.status == 201 && made.body["token"].is_string(), "{made:?}");

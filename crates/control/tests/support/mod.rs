@@ -184,3 +184,19 @@ pub async fn start_node(server: &EmbeddedServer, name: &str) -> Node {
     let (api, alive) = (this.api_address, meta.keep_alive(node));
     Node { api, alive, meta, control, answers, configured, key, secrets, local, folder }
 }
+
+/// A configuration server, and nodes of these names that know each other.
+pub async fn start_nodes(folder: &TempDir, names: &[&str]) -> (EmbeddedServer, Vec<Node>) {
+    let database = folder.path().join("config.redb");
+    let server = EmbeddedServer::start(&database, "127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let mut nodes = Vec::new();
+    for name in names {
+        nodes.push(start_node(&server, name).await);
+    }
+    for node in &nodes {
+        while node.meta.model().alive.len() < nodes.len() || node.meta.model().authorities.is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
+    (server, nodes)
+}
