@@ -1,9 +1,11 @@
 //! Servers for the tests: the embedded one, and a real `etcd` process.
 #![allow(dead_code)]
 
+use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use azekura_meta::server::EmbeddedServer;
@@ -13,8 +15,8 @@ pub struct Folder(pub PathBuf);
 
 impl Folder {
     pub fn new(name: &str) -> Folder {
-        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("azekura-meta-{name}-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Folder(path)
@@ -31,8 +33,18 @@ pub fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
+/// A port that nobody listens at. The kernel takes the ports of connections, and of those who ask for any, from 32768
+/// on: a port below is not taken by another test between now and the moment when the server listens, nor while the
+/// server is stopped.
 fn free_port() -> u16 {
-    TcpListener::bind(loopback(0)).unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let drawn = std::process::id().wrapping_mul(31).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(20_000 + drawn % 12_000).unwrap();
+        if TcpListener::bind(loopback(port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// A server under test.
@@ -94,7 +106,8 @@ impl Server {
             }
             Server::Etcd { folder, process, client, peer, options } => {
                 let (client_url, peer_url) = (format!("http://127.0.0.1:{client}"), format!("http://127.0.0.1:{peer}"));
-                let child = Command::new("etcd")
+                let log = folder.0.join("etcd.log");
+                let mut child = Command::new("etcd")
                     .args(["--name", "test", "--data-dir"])
                     .arg(folder.0.join("data"))
                     .args(["--listen-client-urls", &client_url, "--advertise-client-urls", &client_url])
@@ -102,15 +115,20 @@ impl Server {
                     .args(["--initial-cluster", &format!("test={peer_url}"), "--log-level", "error"])
                     .args(options.iter())
                     .stdout(Stdio::null())
-                    .stderr(Stdio::null())
+                    .stderr(File::create(&log).unwrap())
                     .spawn()
                     .unwrap();
-                *process = Some(child);
-                let deadline = Instant::now() + Duration::from_secs(30);
+                let deadline = Instant::now() + Duration::from_secs(120);
                 while tokio::net::TcpStream::connect(loopback(*client)).await.is_err() {
-                    assert!(Instant::now() < deadline, "etcd did not start");
+                    let ended = child.try_wait().unwrap();
+                    if ended.is_some() || Instant::now() > deadline {
+                        let said = std::fs::read_to_string(&log).unwrap();
+                        let _ = child.kill();
+                        panic!("etcd does not listen at {client_url} ({ended:?}); it said:\n{said}");
+                    }
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
+                *process = Some(child);
             }
         }
     }
