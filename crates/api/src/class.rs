@@ -51,6 +51,37 @@ impl std::fmt::Display for AckRule {
     }
 }
 
+/// Where a class keeps one copy of every block: a site, or a rack of it. As text `SITE`, `SITE/RACK` or `/RACK`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ClassHome {
+    /// The site, as its nodes name it; empty: where they name none.
+    pub site: String,
+    /// The rack; anywhere in the site, if it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rack: Option<String>,
+}
+
+impl std::fmt::Display for ClassHome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.site)?;
+        self.rack.as_ref().map_or(Ok(()), |rack| write!(f, "/{rack}"))
+    }
+}
+
+impl std::str::FromStr for ClassHome {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ClassHome, String> {
+        let (site, rack) = text.split_once('/').map_or((text, None), |(site, rack)| (site, Some(rack.to_owned())));
+        if rack.as_ref().map_or(site, |rack| rack).is_empty() {
+            return Err(format!("'{text}' is neither a site nor a rack: SITE, SITE/RACK, or /RACK without sites"));
+        }
+        Ok(ClassHome { site: site.to_owned(), rack })
+    }
+}
+
 /// A storage class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -73,6 +104,9 @@ pub struct ClassView {
     /// Its new volumes are encrypted.
     #[serde(default)]
     pub encrypt: bool,
+    /// Where one copy of every block is; none: wherever there is room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<ClassHome>,
     /// Its placement groups; 0 before its first volume.
     pub groups: usize,
     /// Its volumes.
@@ -113,6 +147,9 @@ pub struct CreateClass {
     /// Encrypt its volumes, each with a key of its own.
     #[serde(default, skip_serializing_if = "crate::is_false")]
     pub encrypt: bool,
+    /// Keep one copy of every block there, and serve requests from it; wherever there is room, if it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<ClassHome>,
 }
 
 /// Body of `POST /v1/classes/{name}`: what is not named stays. What would move copies can't be changed: make another
@@ -128,4 +165,19 @@ pub struct ChangeClass {
     #[serde(default, deserialize_with = "crate::named", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schemars(with = "Option<u64>"))]
     pub io_timeout_seconds: Option<Option<u64>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ClassHome;
+
+    #[test]
+    fn homes_are_read_as_they_are_written() {
+        for text in ["a", "a/1", "/1"] {
+            assert_eq!(text.parse::<ClassHome>().unwrap().to_string(), text);
+        }
+        for bad in ["", "/", "a/"] {
+            assert!(bad.parse::<ClassHome>().unwrap_err().contains("SITE/RACK"), "{bad}");
+        }
+    }
 }

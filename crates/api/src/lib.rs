@@ -46,7 +46,7 @@ mod description;
 pub use audit::{AUDIT_PAGE, AuditEntry, AuditQuery, AuditView};
 pub use authority::{AuthorityKey, AuthorityQuery, AuthorityView};
 pub use azekura_base::{Needs, Role};
-pub use class::{AckRule, ChangeClass, ClassView, CreateClass, FailureDomain};
+pub use class::{AckRule, ChangeClass, ClassHome, ClassView, CreateClass, FailureDomain};
 pub use diff::{AllocatedQuery, AllocatedRange, AllocatedView, DiffKind, DiffQuery, DiffRange, DiffView};
 pub use endpoint::{Answer, Endpoint, Method, NoBody, NoContent, NoQuery, Prometheus, Route};
 pub use error::{ErrorBody, ErrorCode};
@@ -73,7 +73,7 @@ pub use snapshot::{
     CloneVolume, CreateSnapshots, ProtectVolume, Protection, RevertVolume, RevertedView, ShowSnapshot, SnapshotOrigin,
     SnapshotView, Thinning,
 };
-pub use space::{ClassSpace, ClusterSpace, DeviceSpace, SpaceView, VolumeSpace, Written};
+pub use space::{ClassSpace, ClusterSpace, DeviceSpace, HomeSpace, SpaceView, VolumeSpace, Written};
 pub use statistics::{
     BackgroundSnapshot, DeviceOperations, DeviceSnapshot, GroupSnapshot, IDLE, LATENCY_BUCKETS, LayerUse, NodeSnapshot,
     READ_ONLY, RequestCounters, ResyncSnapshot, ScrubSnapshot, VolumeSnapshot,

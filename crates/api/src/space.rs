@@ -47,6 +47,19 @@ pub struct ClusterSpace {
     pub free_bytes: u64,
 }
 
+/// The devices at a class's home, which have one copy of each of its blocks. Figures count one copy of each volume that
+/// is at home there, of all classes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct HomeSpace {
+    /// What volumes would take there if every byte of them were written.
+    pub provisioned_bytes: u64,
+    /// Sum of the devices' sizes.
+    pub physical_bytes: u64,
+    /// What is free on them.
+    pub free_bytes: u64,
+}
+
 /// A class's space: what its volumes share is counted once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -55,6 +68,9 @@ pub struct ClassSpace {
     pub name: String,
     /// Its volumes.
     pub volumes: usize,
+    /// The devices at its home, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<HomeSpace>,
     /// Its space.
     #[serde(flatten)]
     pub written: Written,

@@ -17,6 +17,7 @@ fn the_grammar_is_consistent() {
 fn good_lines() {
     for line in [
         "node --data /tmp/x",
+        "node --data /tmp/x --site=",
         "node --name n1 --data d --listen 127.0.0.1:7101 --api 127.0.0.1:7181 --config http://127.0.0.1:7179",
         "node list",
         "csi controller --api https://10.0.0.1:7180,https://10.0.0.2:7180 --token-file t --ca c --endpoint unix:///x",
@@ -29,6 +30,7 @@ fn good_lines() {
         "volume create vol1 10G --class safe",
         "volume create vol1 10G --copies 3 --ack majority",
         "class create far --copies 4 --ack each-site",
+        "class create here --copies 2 --home berlin/r1",
         "volume list",
         "volume ls --json",
         "volume show vol1",

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use azekura_api::endpoint::{ClassChange, ClassCreate, ClassList, ClassShow};
-use azekura_api::{AckRule, ChangeClass, ClassView, CreateClass, FailureDomain, NoQuery, Period};
+use azekura_api::{AckRule, ChangeClass, ClassHome, ClassView, CreateClass, FailureDomain, NoQuery, Period};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::output::{print, print_json};
@@ -28,7 +28,8 @@ enum Class {
         azekura class create patient --copies 2 --io-timeout never\n\
         \x20                                                       requests wait for a lost group, however long\n  \
         azekura class create lab --copies 2 --failure-domain device\n\
-        \x20                                                       copies on one machine's devices")]
+        \x20                                                       copies on one machine's devices\n  \
+        azekura class create here --copies 2 --home berlin    one copy in this site, and used from there")]
     Create(CreateArgs),
     /// List all storage classes.
     #[command(visible_alias = "ls")]
@@ -127,6 +128,10 @@ struct CreateArgs {
     /// Encrypt its volumes, each with a key of its own. Needs nodes with --key-file, --vault or --kmip.
     #[arg(long)]
     encrypt: bool,
+    /// Keep one copy of every block in this site, or in this rack of it, and serve requests from there while that can be:
+    /// for those who use the volumes there. The other copies are wherever there is room for them.
+    #[arg(long, value_name = "SITE[/RACK]")]
+    home: Option<ClassHome>,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -175,6 +180,7 @@ impl ClassCommand {
                     overcommit_ratio: arguments.overcommit,
                     io_timeout_seconds: Some(arguments.io_timeout.0),
                     encrypt: arguments.encrypt,
+                    home: arguments.home,
                 };
                 let class = arguments.api.client()?.send::<ClassCreate>([], &body)?;
                 show(&class, arguments.api.json)
@@ -221,6 +227,7 @@ fn table(classes: &[ClassView]) -> String {
         ("COPIES", Align::Right),
         ("MINIMUM", Align::Right),
         ("APART", Align::Left),
+        ("HOME", Align::Left),
         ("ACK", Align::Left),
         ("TIMEOUT", Align::Right),
         ("OVERCOMMIT", Align::Right),
@@ -234,6 +241,7 @@ fn table(classes: &[ClassView]) -> String {
             class.copies.to_string(),
             class.copies_min.to_string(),
             class.failure_domain.to_string(),
+            class.home.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
             class.ack_rule.to_string(),
             class.io_timeout_seconds.map_or_else(|| "never".to_owned(), |seconds| Period(seconds).to_string()),
             class.overcommit_ratio.to_string(),

@@ -3,7 +3,7 @@
 use azekura_base::{PeerKey, PgId, Size};
 
 use crate::projects::QuotaKind;
-use crate::{FailureDomain, named};
+use crate::{ClassHome, FailureDomain, named};
 
 mod etcd;
 mod hint;
@@ -13,6 +13,11 @@ pub use etcd::EtcdError;
 /// A sum of sizes as people read it.
 fn human(bytes: u128) -> Size {
     Size::new(u64::try_from(bytes).unwrap_or(u64::MAX))
+}
+
+/// Where devices are, if not everywhere, for people.
+fn at(home: Option<&ClassHome>) -> String {
+    home.map_or_else(String::new, |home| format!(" in {home}"))
 }
 
 /// The first of some groups, for people.
@@ -167,9 +172,9 @@ pub enum MetaError {
     },
     /// The volumes would promise more than the class allows.
     #[error(
-        "the volume would need {} of the devices when full; volumes already promise {} of the {} allowed \
+        "the volume would need {} of the devices{} when full; volumes already promise {} of the {} allowed \
          ({ratio} × the devices' {})",
-        human(*requested_bytes), human(*promised_bytes), human(*limit_bytes), human(*capacity_bytes)
+        human(*requested_bytes), at(home.as_deref()), human(*promised_bytes), human(*limit_bytes), human(*capacity_bytes)
     )]
     Overcommit {
         /// Size times copies of what was asked for (growth, for a resize).
@@ -182,6 +187,9 @@ pub enum MetaError {
         capacity_bytes: u128,
         /// The class's ratio.
         ratio: f64,
+        /// The class's home, where it is there that too much would be promised: then one copy of each volume counts, and
+        /// the devices there.
+        home: Option<Box<ClassHome>>,
     },
     /// Making a volume smaller.
     #[error(

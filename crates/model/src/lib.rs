@@ -11,6 +11,7 @@
 mod attachments;
 mod audit;
 mod authorities;
+mod class_home;
 mod data_keys;
 mod endpoints;
 mod error;
@@ -41,6 +42,7 @@ pub use attachments::{
 pub use audit::{AUDIT_PREFIX, AUDIT_RECORDS_MAX, AuditProof, AuditRecord, audit_key, audit_time};
 pub use authorities::AuthorityRecord;
 pub use azekura_base::{AckRule, Bounds, DEFAULT_PROJECT, GrantId, Needs, Role, SecretHash, project_of};
+pub use class_home::{CLASS_HOMES, ClassHome};
 pub use data_keys::{
     CSI_KEYS, CSI_PROVIDER, DataKeyRecord, ENCRYPTION, FILE_PROVIDER, KEY_PROVIDERS, KeyGeneration, Wrapping,
 };

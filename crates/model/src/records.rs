@@ -10,7 +10,7 @@ use azekura_base::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{ClosedRecord, CutRecord, ProtectionRecord, RestoredRecord, VolumeAccess};
+use crate::{ClassHome, ClosedRecord, CutRecord, ProtectionRecord, RestoredRecord, VolumeAccess};
 
 /// Fields of a record that this version does not know.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -169,6 +169,9 @@ pub struct ClassRecord {
     /// Its new volumes are encrypted, each with a key of its own.
     #[serde(default, skip_serializing_if = "is_false")]
     pub encrypt: bool,
+    /// Where one copy of every block is to be; `None`: wherever there is room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<ClassHome>,
     /// The placement groups, in the order that chunks are dealt to; empty before the first volume.
     #[serde(default)]
     pub groups: Vec<PgId>,

@@ -69,6 +69,22 @@ same! {
     BlockFlaw: Damaged Differs;
 }
 
+impl Shown for model::ClassHome {
+    type View = azekura_api::ClassHome;
+
+    fn shown(&self) -> azekura_api::ClassHome {
+        azekura_api::ClassHome { site: self.site.clone(), rack: self.rack.clone() }
+    }
+}
+
+impl Meant for azekura_api::ClassHome {
+    type Record = model::ClassHome;
+
+    fn meant(self) -> model::ClassHome {
+        model::ClassHome { site: self.site, rack: self.rack }
+    }
+}
+
 impl Shown for model::Endpoint {
     type View = azekura_api::EndpointView;
 

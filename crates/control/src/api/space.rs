@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use azekura_api::endpoint::{NodeLayers, Space};
-use azekura_api::{ClassSpace, ClusterSpace, ClusterStats, DeviceSpace, SpaceView, VolumeSpace, Written};
+use azekura_api::{ClassSpace, ClusterSpace, ClusterStats, DeviceSpace, HomeSpace, SpaceView, VolumeSpace, Written};
 use azekura_base::LayerId;
-use azekura_model::transitions::volumes::{promised_bytes, usable_capacity_bytes};
-use azekura_model::{LayerRecord, LayerState, Model};
+use azekura_model::transitions::volumes::{Room, promised_bytes, usable_capacity_bytes};
+use azekura_model::{ClassHome, LayerRecord, LayerState, Model};
 
 use super::call::{Answer, Call, Reply};
 use super::error::ApiError;
@@ -95,17 +95,18 @@ fn space(model: &Model, stats: &ClusterStats, layers: &BTreeMap<LayerId, u64>) -
             stands_on.insert(record.id);
         }
     }
+    let devices: Vec<DeviceSpace> = devices(model, stats).collect();
     let classes = classes.into_iter().map(|(name, (volumes, mut written, stands_on))| {
         written.shared_bytes = stands_on.iter().map(own).sum();
         written.written_bytes = written.unique_bytes + written.shared_bytes;
-        ClassSpace { name: name.to_owned(), volumes, written }
+        let home = model.classes.get(name).and_then(|class| class.home.as_ref());
+        let home = home.map(|home| home_space(model, home, &devices));
+        ClassSpace { name: name.to_owned(), volumes, home, written }
     });
     let classes: Vec<ClassSpace> = classes.collect();
-    let devices: Vec<DeviceSpace> = devices(model, stats).collect();
     let frozen = |layer: &&LayerId| model.layers.get(layer).is_some_and(|record| is_kept(record));
     let snapshot_bytes = layers.keys().filter(frozen).map(own).sum();
     let sum = |of: fn(&DeviceSpace) -> u64| devices.iter().map(of).sum::<u64>();
-    let clamp = |bytes: u128| u64::try_from(bytes).unwrap_or(u64::MAX);
     let used_bytes = sum(|device| device.used_bytes);
     let cluster = ClusterSpace {
         provisioned_bytes: clamp(promised_bytes(model)),
@@ -120,6 +121,25 @@ fn space(model: &Model, stats: &ClusterStats, layers: &BTreeMap<LayerId, u64>) -
         free_bytes: sum(|device| device.free_bytes),
     };
     SpaceView { cluster, classes, devices, volumes, missing: Vec::new() }
+}
+
+fn clamp(bytes: u128) -> u64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
+/// The devices at a class's home.
+fn home_space(model: &Model, home: &ClassHome, devices: &[DeviceSpace]) -> HomeSpace {
+    let room = Room::of(model, home);
+    let is_there = |space: &&DeviceSpace| {
+        let device = model.devices.get(&space.id).filter(|device| device.is_sound());
+        let node = device.and_then(|device| model.nodes.get(&device.node));
+        node.is_some_and(|node| home.has(&node.site, &node.rack))
+    };
+    HomeSpace {
+        provisioned_bytes: clamp(room.promised_bytes),
+        physical_bytes: clamp(room.capacity_bytes),
+        free_bytes: devices.iter().filter(is_there).map(|device| device.free_bytes).sum(),
+    }
 }
 
 fn devices<'a>(model: &'a Model, stats: &'a ClusterStats) -> impl Iterator<Item = DeviceSpace> + 'a {

@@ -17,6 +17,8 @@ use super::known::{Known, Wanted, known};
 use super::stats::gather;
 use super::{scrub, views};
 
+mod homes;
+
 /// Why a node does not serve encrypted volumes, if there are such.
 fn sealed(model: &Model, node: &str, snapshot: Option<&NodeSnapshot>) -> Option<String> {
     let missing = &snapshot?.keys_missing;
@@ -202,6 +204,7 @@ fn notes(
              'azekura volume show {name}'"
         ));
     }
+    notes.extend(homes::notes(model));
     notes.extend(clear_note(model));
     notes.extend(hosts_notes(model));
     notes

@@ -80,6 +80,7 @@ pub(super) fn class(model: &Model, class: &ClassRecord) -> ClassView {
         overcommit_ratio: class.overcommit_ratio,
         io_timeout_seconds: class.io_timeout_seconds,
         encrypt: class.encrypt,
+        home: class.home.as_ref().map(Shown::shown),
         groups: class.groups.len(),
         volumes: model.volumes.values().filter(|volume| volume.class == class.name).count(),
         created: class.created.clone(),

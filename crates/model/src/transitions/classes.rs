@@ -3,9 +3,10 @@
 use azekura_base::PgId;
 
 use super::volumes::{check_name, missing};
+use super::without;
 use crate::{
-    AckRule, ClassRecord, FailureDomain, IO_TIMEOUT_DEFAULT_SECONDS, Key, Kind, MetaError, Model, Outcome, Records,
-    Step, Txn, Unknown,
+    AckRule, CLASS_HOMES, ClassHome, ClassRecord, FailureDomain, IO_TIMEOUT_DEFAULT_SECONDS, Key, Kind, MetaError,
+    Model, Outcome, Records, Step, Txn, Unknown,
 };
 
 /// Overcommit ratio of a class that names none.
@@ -34,6 +35,8 @@ pub struct ClassSpec {
     pub io_timeout_seconds: Option<u64>,
     /// Its new volumes are encrypted, each with a key of its own.
     pub encrypt: bool,
+    /// Where one copy of every block is to be, which serves the requests; `None`: wherever there is room.
+    pub home: Option<ClassHome>,
 }
 
 impl ClassSpec {
@@ -49,6 +52,7 @@ impl ClassSpec {
             overcommit_ratio: DEFAULT_OVERCOMMIT_RATIO,
             io_timeout_seconds: Some(IO_TIMEOUT_DEFAULT_SECONDS),
             encrypt: false,
+            home: None,
         }
     }
 
@@ -66,6 +70,8 @@ impl ClassSpec {
             )
         } else if self.ack_rule == AckRule::EachSite && self.copies < 2 {
             "one copy is in one site: use the ack rule 'all', or more copies".to_owned()
+        } else if let Some(reason) = self.home.as_ref().and_then(ClassHome::flaw) {
+            reason
         } else if let Some(reason) = class_limits(self.overcommit_ratio, self.io_timeout_seconds) {
             reason
         } else {
@@ -86,6 +92,7 @@ impl ClassSpec {
             overcommit_ratio: self.overcommit_ratio,
             io_timeout_seconds: self.io_timeout_seconds,
             encrypt: self.encrypt,
+            home: self.home.clone(),
             groups: Vec::new(),
             plan: None,
             deleted: false,
@@ -102,6 +109,11 @@ impl ClassSpec {
 /// When the class makes no sense, or its name is taken.
 pub fn create_class(records: &Records<'_>, spec: &ClassSpec, created: &str) -> Outcome<ClassRecord> {
     spec.check()?;
+    // A leader of another version would give the copies other homes.
+    if let Some(older) = spec.home.as_ref().and_then(|_| without(records.known_model(), CLASS_HOMES)) {
+        let reason = format!("these nodes run a version that knows no homes of classes: {older}");
+        return Err(MetaError::InvalidClass { name: spec.name.clone(), reason }.into());
+    }
     let record = spec.record(created);
     let found = records.find(&Key::Class(&spec.name))?;
     match found.record::<ClassRecord>()? {

@@ -24,6 +24,7 @@ fn a_class_that_makes_no_sense_is_refused() {
         ClassSpec { ack_rule: AckRule::EachSite, copies: 1, ..good.clone() },
         ClassSpec { overcommit_ratio: f64::NAN, ..good.clone() },
         ClassSpec { io_timeout_seconds: Some(0), ..good.clone() },
+        ClassSpec { home: Some(ClassHome { site: String::new(), rack: None }), ..good.clone() },
     ];
     for spec in &bad {
         assert!(matches!(create(&mut memory, spec, ""), Err(MetaError::InvalidClass { .. })), "{spec:?}");
@@ -54,6 +55,55 @@ fn a_class_changes_in_what_moves_no_copy() {
     }
     assert!(matches!(change(&mut memory, "d", patient), Err(MetaError::NotFound { .. })));
     assert_eq!(memory.model().revision, revision, "nothing has changed");
+}
+
+/// Nodes 1 and 2, in sites of these names, each with a device of 1 MiB.
+fn put_nodes(memory: &mut Memory, sites: [&str; 2], understands: &[&str]) {
+    for (id, site) in (1..).zip(sites) {
+        let node = serde_json::json!({ "id": id, "uuid": "n", "name": format!("n{id}"), "site": site,
+            "data_address": "127.0.0.1:1", "api_address": "127.0.0.1:2", "understands": understands });
+        let device = serde_json::json!({ "id": id, "uuid": "d", "node": id, "name": "d", "capacity_bytes": 1 << 20,
+            "state": "up" });
+        let txn = Txn::new().put(&format!("/azekura/v1/nodes/{id}"), &node);
+        memory.run(&txn.put(&format!("/azekura/v1/devices/{id}"), &device)).unwrap();
+    }
+}
+
+fn at_home(site: &str) -> ClassSpec {
+    ClassSpec { home: Some(ClassHome { site: site.to_owned(), rack: None }), ..ClassSpec::new("near", 1) }
+}
+
+#[test]
+fn nodes_that_know_no_homes_are_in_the_way() {
+    let mut memory = Memory::new();
+    put_nodes(&mut memory, ["a", "b"], &[]);
+    let refused = create(&mut memory, &at_home("a"), "").unwrap_err().to_string();
+    assert!(refused.contains("n1, n2"), "{refused}");
+    put_nodes(&mut memory, ["a", "b"], &[CLASS_HOMES]);
+    let made = create(&mut memory, &at_home("a"), "").unwrap();
+    assert_eq!(made.home.unwrap().to_string(), "site 'a'");
+}
+
+#[test]
+fn a_home_has_as_much_room_as_its_devices() {
+    const MIB: u64 = 1 << 20;
+    let mut memory = cluster();
+    put_nodes(&mut memory, ["a", "b"], &[CLASS_HOMES]);
+    let class = |site: &str| ClassRecord { groups: vec![PgId(1)], ..at_home(site).record("") };
+    memory.run(&Txn::new().put(&Key::Class("near").to_string(), &class("a"))).unwrap();
+    let create = |memory: &mut Memory, name: &str, size_bytes| {
+        let (name, class, access) = (name.to_owned(), "near".to_owned(), VolumeAccess::Exclusive);
+        let spec = VolumeSpec { name, size_bytes, class, access, key: None, limits: None };
+        run(memory, |records| create_volume(records, &spec, "u", ""))
+    };
+    let promised = crate::transitions::volumes::promised_bytes(memory.model());
+    assert!(promised < u128::from(MIB), "there is room in the cluster, {promised}");
+    create(&mut memory, "one", 3 * MIB).unwrap();
+    // Four times 1 MiB at home.
+    let refused = create(&mut memory, "two", 2 * MIB).unwrap_err();
+    assert!(matches!(&refused, MetaError::Overcommit { home: Some(_), .. }), "{refused}");
+    assert!(refused.to_string().contains("in site 'a'"), "{refused}");
+    create(&mut memory, "two", MIB).unwrap();
 }
 
 #[test]

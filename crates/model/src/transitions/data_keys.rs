@@ -3,6 +3,7 @@
 
 use azekura_base::KeyId;
 
+use super::without;
 use crate::data_keys::KeyUser;
 use crate::{
     CSI_KEYS, CSI_PROVIDER, DataKeyRecord, ENCRYPTION, FILE_PROVIDER, Halt, KEY_PROVIDERS, Key, MetaError, Model,
@@ -22,13 +23,6 @@ pub(super) fn make_key(records: &Records<'_>, key: Option<&DataKeyRecord>) -> Re
     }
     let name = Key::DataKey(key.id).to_string();
     Ok(Txn::new().when_absent(&name).put(&name, key))
-}
-
-/// The nodes whose records do not say that they understand this; `None`: all do.
-fn without(model: &Model, what: &str) -> Option<String> {
-    let older = model.nodes.values().filter(|node| !node.removed && !node.understands.contains(what));
-    let older: Vec<&str> = older.map(|node| node.name.as_str()).collect();
-    (!older.is_empty()).then(|| crate::named(older))
 }
 
 /// Why no key may be wrapped by this provider: on older nodes nobody could say by which option its volumes come back.

@@ -10,9 +10,9 @@ use serde::de::DeserializeOwned;
 
 use super::volumes::check_name;
 use crate::{
-    AckRule, COMPARE_AND_WRITE, CSI_KEYS, DeviceRecord, DeviceState, ENCRYPTION, Endpoint, FailureKind, GroupRecord,
-    HOST_PATHS, HOSTS, KEY_PROVIDERS, KEY_VOLUMES, Key, Kind, MetaError, Model, NodeRecord, Outcome, PROJECTS,
-    RESERVATIONS, Records, Step, Txn, Unknown,
+    AckRule, CLASS_HOMES, COMPARE_AND_WRITE, CSI_KEYS, DeviceRecord, DeviceState, ENCRYPTION, Endpoint, FailureKind,
+    GroupRecord, HOST_PATHS, HOSTS, KEY_PROVIDERS, KEY_VOLUMES, Key, Kind, MetaError, Model, NodeRecord, Outcome,
+    PROJECTS, RESERVATIONS, Records, Step, Txn, Unknown,
 };
 
 /// What a node says about itself.
@@ -238,6 +238,7 @@ pub(super) fn register_node_as(records: &Records<'_>, spec: &NodeSpec, invited: 
         shut_out: None,
         api_tls: spec.api_tls,
         understands: [
+            CLASS_HOMES,
             COMPARE_AND_WRITE,
             CSI_KEYS,
             ENCRYPTION,

@@ -4,6 +4,8 @@
 //! [`crate::Step`]. None of them waits, asks or tries again: `azekura-meta` does that for a configuration server, and
 //! the simulator for one in memory.
 
+use crate::Model;
+
 pub mod alive;
 pub mod attachments;
 pub mod authorities;
@@ -28,6 +30,13 @@ pub mod settings;
 pub mod shut_out;
 pub mod snapshots;
 pub mod volumes;
+
+/// The nodes whose records do not say that they understand this; `None`: all do.
+fn without(model: &Model, what: &str) -> Option<String> {
+    let older = model.nodes.values().filter(|node| !node.removed && !node.understands.contains(what));
+    let older: Vec<&str> = older.map(|node| node.name.as_str()).collect();
+    (!older.is_empty()).then(|| crate::named(older))
+}
 
 #[cfg(test)]
 mod data_keys_tests;

@@ -6,8 +6,8 @@ use super::data_keys;
 use super::projects::{Accounts, check_project_name, use_revision};
 use crate::data_keys::KeyUser;
 use crate::{
-    AttachmentsRecord, ClassRecord, DataKeyRecord, Key, Kind, LayerRecord, LayerState, MetaError, Model, Outcome,
-    Records, Step, Txn, Unknown, VolumeAccess, VolumeRecord,
+    AttachmentsRecord, ClassHome, ClassRecord, DataKeyRecord, Key, Kind, LayerRecord, LayerState, MetaError, Model,
+    Outcome, Records, Step, Txn, Unknown, VolumeAccess, VolumeRecord,
 };
 
 /// Longest name.
@@ -114,17 +114,49 @@ pub fn check_overcommit(model: &Model, class: &ClassRecord, more_bytes: u64) -> 
     let requested_bytes = u128::from(more_bytes) * u128::from(class.copies);
     let promised_bytes = promised_bytes(model);
     let capacity_bytes = usable_capacity_bytes(model);
-    let limit_bytes = (capacity_bytes as f64 * class.overcommit_ratio) as u128;
-    if promised_bytes + requested_bytes <= limit_bytes {
-        return Ok(());
+    let all = Room { promised_bytes, capacity_bytes };
+    all.check(requested_bytes, class, None)?;
+    class.home.as_ref().map_or(Ok(()), |home| Room::of(model, home).check(u128::from(more_bytes), class, Some(home)))
+}
+
+/// What may be promised of some devices, and what is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Sum of what all volumes need there when they are full, bytes.
+    pub promised_bytes: u128,
+    /// Sum of the sizes of the devices in use, bytes.
+    pub capacity_bytes: u128,
+}
+
+impl Room {
+    /// That of a home: the devices there, and one copy of each volume of the classes that are at home there.
+    #[must_use]
+    pub fn of(model: &Model, home: &ClassHome) -> Room {
+        let is_there = |class: &str| {
+            let class = model.classes.get(class).and_then(|class| class.home.as_ref());
+            class.is_some_and(|other| home.contains(other))
+        };
+        let promised = model.volumes.values().filter(|volume| is_there(&volume.class));
+        let devices = model.devices.values().filter(|device| {
+            let node = model.nodes.get(&device.node);
+            device.is_sound() && node.is_some_and(|node| home.has(&node.site, &node.rack))
+        });
+        Room {
+            promised_bytes: promised.map(|volume| u128::from(volume.size_bytes)).sum(),
+            capacity_bytes: devices.map(|device| u128::from(device.capacity_bytes)).sum(),
+        }
     }
-    Err(MetaError::Overcommit {
-        requested_bytes,
-        promised_bytes,
-        limit_bytes,
-        capacity_bytes,
-        ratio: class.overcommit_ratio,
-    })
+
+    fn check(self, requested_bytes: u128, class: &ClassRecord, home: Option<&ClassHome>) -> Result<(), MetaError> {
+        let Room { promised_bytes, capacity_bytes } = self;
+        let ratio = class.overcommit_ratio;
+        let limit_bytes = (capacity_bytes as f64 * ratio) as u128;
+        if promised_bytes + requested_bytes <= limit_bytes {
+            return Ok(());
+        }
+        let home = home.cloned().map(Box::new);
+        Err(MetaError::Overcommit { requested_bytes, promised_bytes, limit_bytes, capacity_bytes, ratio, home })
+    }
 }
 
 pub(super) fn missing(kind: Kind, name: &str) -> MetaError {

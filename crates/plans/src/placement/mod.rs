@@ -14,13 +14,13 @@ use azekura_base::DeviceId;
 use azekura_model::transitions::groups::NewGroup;
 use azekura_model::{AckRule, ClassRecord, DeviceRecord, FailureDomain, MetaError, Model};
 
+mod layout;
 mod primaries;
 mod quota;
 mod rendezvous;
 
+use layout::Layout;
 pub use primaries::balance_primaries;
-use quota::quotas;
-use rendezvous::score;
 
 /// Groups of a class in a cluster of few devices.
 const GROUPS_MIN: u32 = 64;
@@ -42,6 +42,8 @@ pub struct Candidate {
     pub site: Option<u32>,
     /// It may be given copies that it does not hold. One that is away for a moment keeps what it has.
     pub takes: bool,
+    /// It is at the class's home: a copy of each group is to be on such a device.
+    pub home: bool,
 }
 
 /// Fewer failure domains than copies.
@@ -92,7 +94,8 @@ pub fn candidates_where(
             let next = u32::try_from(sites.len()).unwrap_or(u32::MAX);
             let site = *sites.entry(node.site.clone()).or_insert(next);
             let site = (class.ack_rule == AckRule::EachSite).then_some(site);
-            Some(Candidate { id: device.id, weight: device.capacity_bytes, domain, site, takes })
+            let home = class.home.as_ref().is_some_and(|home| home.has(&node.site, &node.rack));
+            Some(Candidate { id: device.id, weight: device.capacity_bytes, domain, site, takes, home })
         })
         .collect()
 }
@@ -109,6 +112,10 @@ pub fn place_class(model: &Model, class: &ClassRecord, count: u32) -> Result<Vec
         let reason = "its writes are acknowledged by each site, and all devices are in one (azekura node --site)";
         return Err(MetaError::InvalidClass { name: class.name.clone(), reason: reason.to_owned() });
     }
+    if let Some(home) = class.home.as_ref().filter(|_| !candidates.iter().any(|candidate| candidate.home)) {
+        let reason = format!("a copy of every block is to be in {home}, and no device in use is there");
+        return Err(MetaError::InvalidClass { name: class.name.clone(), reason });
+    }
     let members =
         place(&candidates, class.copies, count, &class.name, &[]).map_err(|error| MetaError::NotEnoughDevices {
             class: class.name.clone(),
@@ -116,15 +123,26 @@ pub fn place_class(model: &Model, class: &ClassRecord, count: u32) -> Result<Vec
             failure_domain: class.failure_domain,
             found: error.found,
         })?;
-    let primaries = balance_primaries(&members, &[]);
+    let primaries = balance_primaries(&leaders(&candidates, &members), &[]);
     Ok(members.into_iter().zip(primaries).map(|(members, primary)| NewGroup { members, primary }).collect())
 }
 
+/// The members of each group that its primary is to be one of: those at home, where there are some.
+fn leaders(candidates: &[Candidate], groups: &[Vec<DeviceId>]) -> Vec<Vec<DeviceId>> {
+    let home: BTreeSet<DeviceId> = candidates.iter().filter(|candidate| candidate.home).map(|it| it.id).collect();
+    let at_home = |members: &Vec<DeviceId>| members.iter().copied().filter(|id| home.contains(id)).collect::<Vec<_>>();
+    groups
+        .iter()
+        .map(|members| Some(at_home(members)).filter(|some| !some.is_empty()).unwrap_or(members.clone()))
+        .collect()
+}
+
 /// The devices of each of `count` groups. `current` is the placement so far (empty for a new class): copies on usable
-/// devices stay where they are as far as failure domains and quotas allow.
+/// devices stay where they are as far as failure domains, quotas and the class's home allow.
 ///
-/// Guarantees: `copies` devices a group, all in different failure domains; a device's groups near its quota. While some
-/// candidates take nothing, a group for which no other device is left keeps fewer.
+/// Guarantees: `copies` devices a group, all in different failure domains; one of them at home, while devices there may
+/// be given copies; a device's groups near its quota. While some candidates take nothing, a group for which no other
+/// device is left keeps fewer.
 pub fn place(
     candidates: &[Candidate],
     copies: u32,
@@ -136,236 +154,10 @@ pub fn place(
     if domains.len() < copies as usize {
         return Err(NotEnoughDomains { found: domains.len() });
     }
-    let mut layout = Layout::new(candidates, copies as usize, count as usize, class);
-    layout.keep(current);
-    layout.fill();
-    layout.level();
-    Ok(layout.into_groups())
+    Ok(Layout::new(candidates, copies as usize, count as usize, class).place(current))
 }
 
-/// A placement under construction. Devices are indices into `candidates`.
-struct Layout<'a> {
-    candidates: &'a [Candidate],
-    copies: usize,
-    class_seed: u64,
-    /// Most groups that a device should have: its quota, rounded up.
-    limits: Vec<usize>,
-    /// Fewest groups that a device should have: its quota, rounded down.
-    floors: Vec<usize>,
-    loads: Vec<usize>,
-    /// A group's copies must not all be in one site.
-    spread: bool,
-    groups: Vec<Vec<usize>>,
-}
-
-impl<'a> Layout<'a> {
-    fn new(candidates: &'a [Candidate], copies: usize, count: usize, class: &str) -> Layout<'a> {
-        let quotas = quotas(candidates, copies, count);
-        let limits = quotas.iter().map(|quota| (quota - 1e-6).ceil() as usize).collect();
-        let floors = quotas.iter().map(|quota| (quota + 1e-6).floor() as usize).collect();
-        Layout {
-            candidates,
-            copies,
-            class_seed: rendezvous::seed(class),
-            limits,
-            floors,
-            loads: vec![0; candidates.len()],
-            spread: copies > 1 && candidates.iter().all(|c| c.site.is_some()) && !are_in_one_site(candidates),
-            groups: vec![Vec::with_capacity(copies); count],
-        }
-    }
-
-    fn takes(&self, device: usize) -> bool {
-        self.candidates[device].takes
-    }
-
-    fn domain(&self, device: usize) -> u32 {
-        self.candidates[device].domain
-    }
-
-    fn score(&self, group: usize, device: usize) -> f64 {
-        let candidate = &self.candidates[device];
-        score(self.class_seed, group as u64, candidate.id, candidate.weight)
-    }
-
-    /// Whether a group has a copy in the device's failure domain, other than `except`, or would have all in one site.
-    fn is_domain_used(&self, group: usize, device: usize, except: Option<usize>) -> bool {
-        let domain = self.domain(device);
-        let mut others = self.groups[group].iter().filter(|member| Some(**member) != except);
-        if others.clone().any(|member| self.domain(*member) == domain) {
-            return true;
-        }
-        let site = self.candidates[device].site;
-        let full = others.clone().count() + 1 >= self.copies;
-        self.spread && full && others.all(|member| self.candidates[*member].site == site)
-    }
-
-    fn add(&mut self, group: usize, device: usize) {
-        self.groups[group].push(device);
-        self.loads[device] += 1;
-    }
-
-    /// Takes over what is still allowed of the placement so far.
-    fn keep(&mut self, current: &[Vec<DeviceId>]) {
-        let index: BTreeMap<DeviceId, usize> =
-            self.candidates.iter().enumerate().map(|(index, candidate)| (candidate.id, index)).collect();
-        for (group, members) in current.iter().enumerate().take(self.groups.len()) {
-            for device in members.iter().filter_map(|id| index.get(id)) {
-                if self.groups[group].len() < self.copies && !self.is_domain_used(group, *device, None) {
-                    self.add(group, *device);
-                }
-            }
-        }
-    }
-
-    /// Gives every group its missing copies: the first of its order with room, else the first at all.
-    fn fill(&mut self) {
-        for group in 0..self.groups.len() {
-            while self.groups[group].len() < self.copies {
-                let open = (0..self.candidates.len())
-                    .filter(|device| self.takes(*device) && !self.is_domain_used(group, *device, None));
-                let best = open.max_by(|a, b| {
-                    let key = |device: usize| (self.loads[device] < self.limits[device], self.score(group, device));
-                    let ((a_room, a_score), (b_room, b_score)) = (key(*a), key(*b));
-                    a_room.cmp(&b_room).then(a_score.total_cmp(&b_score))
-                });
-                // There are at least as many domains as copies, unless some devices take nothing now.
-                let Some(device) = best else { break };
-                self.add(group, device);
-            }
-        }
-    }
-
-    /// Moves copies from devices above their limit to devices below theirs, through others where there is no direct
-    /// way, until there is nothing to move; then from devices above their floor to devices below theirs.
-    fn level(&mut self) {
-        for from in 0..self.candidates.len() {
-            while self.loads[from] > self.limits[from] {
-                let Some(path) = self.path_to_room(from) else { break };
-                for (group, device, to) in path {
-                    let member = self.groups[group].iter().position(|member| *member == device);
-                    let Some(member) = member else { break };
-                    self.replace(group, member, to);
-                }
-            }
-        }
-        for to in 0..self.candidates.len() {
-            while self.takes(to) && self.loads[to] < self.floors[to] {
-                let Some((group, member)) = self.best_gift(to) else { break };
-                self.replace(group, member, to);
-            }
-        }
-    }
-
-    fn replace(&mut self, group: usize, member: usize, to: usize) {
-        let device = std::mem::replace(&mut self.groups[group][member], to);
-        self.loads[device] -= 1;
-        self.loads[to] += 1;
-    }
-
-    /// The copy (group and position in it) of a device above its floor that `to` could take, in the group that likes
-    /// `to` most.
-    fn best_gift(&self, to: usize) -> Option<(usize, usize)> {
-        let mut best: Option<(f64, usize, usize)> = None;
-        for (group, members) in self.groups.iter().enumerate() {
-            if members.contains(&to) {
-                continue;
-            }
-            for (position, member) in members.iter().enumerate() {
-                if self.loads[*member] <= self.floors[*member] || self.is_domain_used(group, to, Some(*member)) {
-                    continue;
-                }
-                let score = self.score(group, to);
-                if best.is_none_or(|(former, ..)| score > former) {
-                    best = Some((score, group, position));
-                }
-            }
-        }
-        best.map(|(_, group, position)| (group, position))
-    }
-
-    /// The shortest chain of moves (group, from, to) from a device to one with room; each move in a group of its own.
-    fn path_to_room(&self, from: usize) -> Option<Vec<(usize, usize, usize)>> {
-        let mut reached: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
-        let mut frontier = vec![from];
-        while !frontier.is_empty() {
-            let mut next = Vec::new();
-            for device in frontier {
-                for to in self.best_moves(device, from, &reached) {
-                    reached.insert(to.1, (to.0, device));
-                    if self.loads[to.1] < self.limits[to.1] {
-                        return self.walk_back(from, to.1, &reached);
-                    }
-                    next.push(to.1);
-                }
-            }
-            frontier = next;
-        }
-        None
-    }
-
-    /// For each device not reached yet that a copy on `device` could move to: the group that likes the move most.
-    /// Devices with room come first.
-    fn best_moves(
-        &self,
-        device: usize,
-        origin: usize,
-        reached: &BTreeMap<usize, (usize, usize)>,
-    ) -> Vec<(usize, usize)> {
-        let mut best: BTreeMap<usize, (f64, usize)> = BTreeMap::new();
-        for (group, members) in self.groups.iter().enumerate() {
-            if !members.contains(&device) {
-                continue;
-            }
-            for to in 0..self.candidates.len() {
-                let known = to == origin || reached.contains_key(&to) || members.contains(&to) || !self.takes(to);
-                if known || self.is_domain_used(group, to, Some(device)) {
-                    continue;
-                }
-                let score = self.score(group, to);
-                if best.get(&to).is_none_or(|(former, _)| score > *former) {
-                    best.insert(to, (score, group));
-                }
-            }
-        }
-        let mut moves: Vec<(usize, usize)> = best.into_iter().map(|(to, (_, group))| (group, to)).collect();
-        moves.sort_by_key(|(_, to)| self.loads[*to] >= self.limits[*to]);
-        moves
-    }
-
-    /// The moves of a found chain; `None` when it would change one group twice, which could break its domains.
-    fn walk_back(
-        &self,
-        from: usize,
-        end: usize,
-        reached: &BTreeMap<usize, (usize, usize)>,
-    ) -> Option<Vec<(usize, usize, usize)>> {
-        let mut path = Vec::new();
-        let mut seen = BTreeSet::new();
-        let mut at = end;
-        while at != from {
-            let (group, before) = *reached.get(&at)?;
-            if !seen.insert(group) {
-                return None;
-            }
-            path.push((group, before, at));
-            at = before;
-        }
-        Some(path)
-    }
-
-    fn into_groups(self) -> Vec<Vec<DeviceId>> {
-        let id = |device: usize| self.candidates[device].id;
-        self.groups
-            .iter()
-            .map(|members| {
-                let mut members: Vec<DeviceId> = members.iter().map(|device| id(*device)).collect();
-                members.sort_unstable();
-                members
-            })
-            .collect()
-    }
-}
-
+#[cfg(test)]
+mod home_tests;
 #[cfg(test)]
 mod tests;

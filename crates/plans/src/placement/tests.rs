@@ -2,14 +2,15 @@
 
 use proptest::prelude::*;
 
+use super::quota::quotas;
 use super::*;
 
-fn candidate(id: u32, weight: u64, domain: u32) -> Candidate {
-    Candidate { id: DeviceId(id), weight, domain, site: None, takes: true }
+pub(super) fn candidate(id: u32, weight: u64, domain: u32) -> Candidate {
+    Candidate { id: DeviceId(id), weight, domain, site: None, takes: true, home: false }
 }
 
 /// Loads by device id.
-fn loads(groups: &[Vec<DeviceId>]) -> BTreeMap<DeviceId, usize> {
+pub(super) fn loads(groups: &[Vec<DeviceId>]) -> BTreeMap<DeviceId, usize> {
     let mut loads = BTreeMap::new();
     for device in groups.iter().flatten() {
         *loads.entry(*device).or_default() += 1;
@@ -17,12 +18,12 @@ fn loads(groups: &[Vec<DeviceId>]) -> BTreeMap<DeviceId, usize> {
     loads
 }
 
-fn moves(before: &[Vec<DeviceId>], after: &[Vec<DeviceId>]) -> usize {
+pub(super) fn moves(before: &[Vec<DeviceId>], after: &[Vec<DeviceId>]) -> usize {
     before.iter().zip(after).map(|(b, a)| a.iter().filter(|device| !b.contains(device)).count()).sum()
 }
 
 /// Members are distinct, in different domains, and as many as asked for.
-fn is_sound(candidates: &[Candidate], copies: u32, groups: &[Vec<DeviceId>]) -> bool {
+pub(super) fn is_sound(candidates: &[Candidate], copies: u32, groups: &[Vec<DeviceId>]) -> bool {
     let domain: BTreeMap<DeviceId, u32> = candidates.iter().map(|c| (c.id, c.domain)).collect();
     groups.iter().all(|members| {
         let domains: BTreeSet<u32> = members.iter().map(|id| domain[id]).collect();
@@ -125,7 +126,7 @@ fn a_thousand_nodes() {
 
 prop_compose! {
     /// Up to 8 domains of up to 4 devices of 1 to 4 units, and a number of copies that fits.
-    fn clusters()(
+    pub(super) fn clusters()(
         domains in prop::collection::vec(prop::collection::vec(1_u64..5, 1..5), 2..8)
     )(
         copies in 1..=domains.len().min(4) as u32,

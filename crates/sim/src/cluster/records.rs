@@ -211,6 +211,7 @@ fn class(name: &str, copies: u32, ack_rule: AckRule, copies_min: u32, groups: Ve
         overcommit_ratio: OVERCOMMIT_RATIO,
         io_timeout_seconds: None,
         encrypt: false,
+        home: None,
         groups,
         plan: None,
         deleted: false,

@@ -330,3 +330,22 @@ fn servers_without_tls_are_named_where_there_is_a_network() {
     let note = configuration_note("http://127.0.0.1:1, http://10.0.0.1:2379, http://etcd-0:2379").unwrap();
     assert!(note.contains("http://10.0.0.1:2379, http://etcd-0:2379") && !note.contains("127"), "{note}");
 }
+
+#[test]
+fn groups_without_a_copy_at_their_classes_home_are_told_of() {
+    let with = |site: &str| {
+        let mut model = model();
+        for (key, value) in [
+            ("classes/c", CLASS.replace(r#""copies":2"#, r#""copies":2,"home":{"site":"a"}"#)),
+            ("nodes/1", NODE.replace("ID", "1").replace('}', &format!(r#","site":"{site}"}}"#))),
+        ] {
+            let key = format!("/azekura/v1/{key}").into_bytes();
+            model.apply([&azekura_model::Change::Put(KeyValue { key, value: value.into(), ..KeyValue::default() })], 2);
+        }
+        judged(&model, &stats())
+    };
+    let tells = |status: &ClusterStatus| status.notes.iter().any(|note| note.contains("no copy in site 'a'"));
+    assert!(!tells(&with("a")));
+    let away = with("b");
+    assert!(away.healthy && tells(&away), "{:?}", away.notes);
+}
