@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU8;
 use std::time::Duration;
 
+mod nearness;
 mod steps;
 
 /// Groups of a node that bring copies up to date at once: its shards have equal parts, and each at least one (0008,

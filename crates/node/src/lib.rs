@@ -58,7 +58,7 @@ pub use fences::Attachments;
 pub use node::{GroupReport, Identity, Node};
 pub use reads::ReadLimits;
 pub use throttle::ThrottleReport;
-pub use view::{ClusterView, NodeView, Place};
+pub use view::{ClusterView, Location, NodeView, Place};
 pub use views::{Views, group_config, proposal_of};
 
 use std::time::Duration;

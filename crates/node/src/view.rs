@@ -21,6 +21,17 @@ pub struct NodeView {
     pub shards: NonZeroU8,
     /// Its keys.
     pub keys: Vec<PeerKey>,
+    /// Where it stands.
+    pub location: Location,
+}
+
+/// Where a node stands; empty: nobody has said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Location {
+    /// The site.
+    pub site: Arc<str>,
+    /// The rack in it.
+    pub rack: Arc<str>,
 }
 
 /// Everything that a node needs to know of the cluster.

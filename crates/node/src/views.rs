@@ -1,7 +1,7 @@
 //! The cluster's records, as the data plane wants them, and what it proposes, as records have it.
 
 use crate::fences::Attachments;
-use crate::view::{ClusterView, NodeView};
+use crate::view::{ClusterView, Location, NodeView};
 use azekura_base::{AckRule, DeviceId, VolumeId};
 use azekura_gateway::VolumeView;
 use azekura_model::transitions::groups::GroupProposal;
@@ -106,7 +106,12 @@ fn node_roll(model: &Model) -> NodeRoll {
 }
 
 fn node_view(node: &NodeRecord) -> NodeView {
-    NodeView { address: node.data_address, shards: node.shards, keys: node.keys.clone().unwrap_or_default() }
+    NodeView {
+        address: node.data_address,
+        shards: node.shards,
+        keys: node.keys.clone().unwrap_or_default(),
+        location: Location { site: node.site.as_str().into(), rack: node.rack.as_str().into() },
+    }
 }
 
 fn volume_view(volume: &VolumeRecord, class: &ClassRecord) -> VolumeView {

@@ -1,6 +1,6 @@
 //! What a shard decides over all its groups.
 
-use super::{Balance, COUNT_INTERVAL};
+use super::{Balance, COUNT_INTERVAL, nearness};
 use crate::effect::ScrubWish;
 use crate::node::Node;
 use crate::throttle::ThrottleReport;
@@ -12,8 +12,6 @@ use std::time::Duration;
 const GRANT_INTERVAL: Duration = Duration::from_millis(10);
 /// Writes in that time that make a group worth a hand-over.
 const WRITES_MIN: u32 = 8;
-/// Share of them, in percent, that must come from one shard.
-const SHARE_MIN: u32 = 80;
 /// A group is not handed over again before.
 const HAND_OVER_INTERVAL: Duration = Duration::from_secs(30);
 /// Groups handed over at once: their writes wait for a moment while the other copy begins to reign.
@@ -115,7 +113,8 @@ impl Node {
     }
 
     /// Hands groups over to the shards that most of their writes come from, where these have a copy in sync: a write
-    /// then needs half as many messages.
+    /// then needs half as many messages. Else to a copy in the rack or in the site of those shards: writes and reads
+    /// then cross to other racks and sites only for the other copies.
     fn hand_over_groups(&mut self) {
         let now = self.now;
         self.balance.settled_until.retain(|_, until| now < *until);
@@ -125,17 +124,13 @@ impl Node {
             let Some(group) = self.copies.groups.get_mut(&key) else { continue };
             let writers = group.take_writers();
             let total: u32 = writers.values().sum();
-            let Some((writer, most)) = writers.into_iter().max_by_key(|(_, writes)| *writes) else { continue };
             let settled = self.balance.settled_until.contains_key(&key.0);
-            if total < WRITES_MIN || most * 100 < total * SHARE_MIN || settled || handed >= HAND_OVERS_MAX {
+            if total < WRITES_MIN || settled || handed >= HAND_OVERS_MAX {
                 continue;
             }
-            let Some(at) = self.writer_at(writer) else { continue };
-            let config = self.copies.groups[&key].config();
-            let stays = config.in_sync.intersection(&config.members);
-            let to = stays.copied().find(|device| self.directory.view.devices.get(device) == Some(&at));
-            if let Some(to) = to
-                && at != self.identity.endpoint
+            let writers = writers.into_iter().filter_map(|(writer, writes)| Some((self.writer_at(writer)?, writes)));
+            let writers: Vec<(Endpoint, u32)> = writers.collect();
+            if let Some(to) = self.nearer(key, &writers, total)
                 && self.copies.groups.get_mut(&key).is_some_and(|group| group.hand_over(to))
             {
                 handed += 1;
@@ -143,6 +138,16 @@ impl Node {
                 self.copies.awake.push_back(key);
             }
         }
+    }
+
+    /// The copy in sync of a group that is nearer than this one to where most of its writes come from.
+    fn nearer(&self, key: (PgId, DeviceId), writers: &[(Endpoint, u32)], total: u32) -> Option<DeviceId> {
+        let view = &self.directory.view;
+        let config = self.copies.groups.get(&key)?.config();
+        let stays = config.in_sync.intersection(&config.members);
+        let copies: Vec<(DeviceId, Endpoint)> =
+            stays.filter_map(|device| Some((*device, *view.devices.get(device)?))).collect();
+        nearness::nearer(view, self.identity.endpoint, &copies, writers, total)
     }
 
     fn writer_at(&self, writer: Client) -> Option<Endpoint> {

@@ -1,7 +1,7 @@
 //! Who greets, who is dialled, and whose connections are dropped.
 
 use super::*;
-use crate::{ClusterView, Effect, Identity, Node, NodeView, UNGREETED_MAX};
+use crate::{ClusterView, Effect, Identity, Location, Node, NodeView, UNGREETED_MAX};
 use azekura_base::{DeviceId, PgId, Shard};
 use azekura_replica::GroupConfig;
 use azekura_wire::{Message, VERSION};
@@ -126,7 +126,7 @@ fn address(node: u32) -> SocketAddr {
 fn view(nodes: &[(u32, u8)]) -> ClusterView {
     let view = |(node, shards): &(u32, u8)| {
         let shards = NonZeroU8::new(*shards).unwrap_or(NonZeroU8::MIN);
-        (NodeId(*node), NodeView { address: address(*node), shards, keys: Vec::new() })
+        (NodeId(*node), NodeView { address: address(*node), shards, keys: Vec::new(), location: Location::default() })
     };
     let shards = nodes.iter().flat_map(|(node, shards)| (0..*shards).map(|shard| (*node, shard)));
     let device = |(node, shard): (u32, u8)| {

@@ -1,6 +1,6 @@
 //! Who needs whom, when that ends, and how many links a cluster has.
 
-use crate::{Attachments, ClusterView, ConnKey, Effect, Identity, LINK_IDLE, Node, NodeView};
+use crate::{Attachments, ClusterView, ConnKey, Effect, Identity, LINK_IDLE, Location, Node, NodeView};
 use azekura_base::{CHUNK_SIZE, DeviceId, Endpoint, Generation, LayerId, NodeId, PgId, Sequence, Shard, VolumeId};
 use azekura_gateway::{Op, VolumeView};
 use azekura_replica::GroupConfig;
@@ -23,7 +23,7 @@ fn at(node: u32) -> Endpoint {
 fn view(revision: u64, groups: &[&[u32]]) -> ClusterView {
     let node = |node: u32| {
         let address = SocketAddr::from(([127, 0, 0, 1], 7000 + node as u16));
-        (NodeId(node), NodeView { address, shards: NonZeroU8::MIN, keys: Vec::new() })
+        (NodeId(node), NodeView { address, shards: NonZeroU8::MIN, keys: Vec::new(), location: Location::default() })
     };
     let group = |(pg, devices): (usize, &&[u32])| {
         let members: BTreeSet<DeviceId> = devices.iter().map(|device| DeviceId(*device)).collect();
@@ -265,7 +265,7 @@ fn large_cluster() -> ClusterView {
     let four = NonZeroU8::new(4).expect("it is not 0");
     let node = |node: u32| {
         let address = SocketAddr::from(([10, 0, 0, node as u8], 7000));
-        (NodeId(node), NodeView { address, shards: four, keys: Vec::new() })
+        (NodeId(node), NodeView { address, shards: four, keys: Vec::new(), location: Location::default() })
     };
     ClusterView {
         revision: 1,

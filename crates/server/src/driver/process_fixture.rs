@@ -8,7 +8,7 @@ use crate::driver::messages::{Handles, Report};
 use azekura_base::{DeviceId, Endpoint, Generation, LayerId, NodeId, PgId, Shard, VolumeId};
 use azekura_gateway::VolumeView;
 use azekura_map_db::CheckpointDb;
-use azekura_node::{Attachments, ClusterView, NodeView};
+use azekura_node::{Attachments, ClusterView, Location, NodeView};
 use azekura_replica::GroupConfig;
 use azekura_store::{Initialisation, Options, SavedMap, Store};
 use azekura_transport::https::{Https, StreamTls};
@@ -76,7 +76,16 @@ pub(in crate::driver) fn view(address: SocketAddr, shards: u8) -> ClusterView {
     let at = |device: DeviceId| Endpoint { node: NODE, shard: shard_of(device.0) };
     ClusterView {
         revision: 1,
-        nodes: [(NODE, NodeView { address, shards: NonZeroU8::new(shards).unwrap(), keys: Vec::new() })].into(),
+        nodes: [(
+            NODE,
+            NodeView {
+                address,
+                shards: NonZeroU8::new(shards).unwrap(),
+                keys: Vec::new(),
+                location: Location::default(),
+            },
+        )]
+        .into(),
         devices: devices().map(|device| (device, at(device))).collect(),
         groups: groups.collect(),
         volumes: [(NAME.to_owned(), Arc::new(volume))].into(),

@@ -1,7 +1,7 @@
 //! Whoever proves another node's key, or none, is not talked to.
 
 use crate::effect::ConnKey;
-use crate::{ClusterView, Effect, Identity, Node, NodeView};
+use crate::{ClusterView, Effect, Identity, Location, Node, NodeView};
 use azekura_base::{Endpoint, NodeId, PeerKey, Transport};
 use azekura_wire::{Hello, Message, VERSION};
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ fn view(revision: u64, nodes: &[(u32, &[u8])]) -> ClusterView {
     let address = SocketAddr::from(([127, 0, 0, 1], 7000));
     let view = |(node, keys): &(u32, &[u8])| {
         let keys = keys.iter().copied().map(key).collect();
-        (NodeId(*node), NodeView { address, shards: NonZeroU8::MIN, keys })
+        (NodeId(*node), NodeView { address, shards: NonZeroU8::MIN, keys, location: Location::default() })
     };
     let nodes = nodes.iter().chain([&(ME.0, &[9][..])]).map(view).collect();
     ClusterView { revision, nodes, transport: Transport::Tls, ..ClusterView::default() }

@@ -62,13 +62,18 @@ mod tests {
 
     use super::*;
     use azekura_base::NodeId;
-    use azekura_node::NodeView;
+    use azekura_node::{Location, NodeView};
     use std::num::NonZeroU8;
 
     #[test]
     fn strangers_shake_hands_so_often_and_nodes_as_often_as_they_like() {
         let address = |last: u8| IpAddr::from([10, 0, 0, last]);
-        let node = NodeView { address: (address(1), 7101).into(), shards: NonZeroU8::MIN, keys: Vec::new() };
+        let node = NodeView {
+            address: (address(1), 7101).into(),
+            shards: NonZeroU8::MIN,
+            keys: Vec::new(),
+            location: Location::default(),
+        };
         let mut floods = Floods::default();
         floods.follow(&ClusterView { nodes: [(NodeId(1), node)].into(), ..ClusterView::default() });
         let admitted = |floods: &mut Floods, from: u8, ms: u64, count: u32| {

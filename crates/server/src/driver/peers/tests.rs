@@ -10,7 +10,7 @@ use crate::driver::process_fixture::{CLUSTER, NODE, PATIENCE, streams};
 use crate::shards::Shards;
 use azekura_base::{DeviceId, Endpoint, Inbox, NodeId, Outbox, PeerKey, PgId, Shard, Transport};
 use azekura_frontend::ClientLimits;
-use azekura_node::{ClusterView, DEVICE_TIMEOUT, Identity, NodeView};
+use azekura_node::{ClusterView, DEVICE_TIMEOUT, Identity, Location, NodeView};
 use azekura_replica::GroupConfig;
 use azekura_transport::{Channel, Credentials, NodeKey};
 use azekura_wire::{Decoder, Hello, Message, VERSION};
@@ -112,7 +112,7 @@ impl Process {
     fn configure(&self, transport: Transport, other: SocketAddr, key: PeerKey) {
         let node = |address, shards, key| {
             let shards = NonZeroU8::new(shards).unwrap();
-            NodeView { address, shards, keys: vec![key] }
+            NodeView { address, shards, keys: vec![key], location: Location::default() }
         };
         let devices = [DeviceId(1), DeviceId(2)];
         let view = Arc::new(ClusterView {
