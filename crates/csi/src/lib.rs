@@ -29,6 +29,7 @@ mod proto;
 mod secrets;
 mod serve;
 mod sizes;
+mod topology;
 
 pub use command::CsiCommand;
 pub use error::CsiError;

@@ -26,8 +26,8 @@ pub(crate) enum Encrypt {
 /// The parameters of a StorageClass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parameters {
-    /// `class`: the storage class of Azekura.
-    pub(crate) class: Option<String>,
+    /// `class`: the storage classes of Azekura; of several, that which is near the pod.
+    pub(crate) classes: Vec<String>,
     /// `project`: the project of Azekura whose volumes they are; the driver's token has to be for it.
     pub(crate) project: Option<String>,
     /// `copies`: copies of every block.
@@ -50,7 +50,7 @@ impl Parameters {
         let mut parameters = Parameters::default();
         for (name, value) in given {
             match name.as_str() {
-                "class" => parameters.class = Some(value.clone()),
+                "class" => parameters.classes = classes(value)?,
                 "project" => parameters.project = Some(value.clone()).filter(|project| project != DEFAULT_PROJECT),
                 "copies" => {
                     let copies = value.parse().ok().filter(|copies| *copies > 0);
@@ -104,8 +104,8 @@ impl Parameters {
     /// Where a volume is not what they say.
     pub(crate) fn odds(&self, volume: &VolumeView) -> Option<String> {
         let VolumeView { class, copies, ack_rule, encrypted, .. } = volume;
-        if let Some(wanted) = self.class.as_ref().filter(|wanted| *wanted != class) {
-            return Some(format!("its class is '{class}', not '{wanted}'"));
+        if !self.classes.is_empty() && !self.classes.contains(class) {
+            return Some(format!("its class is '{class}', not '{}'", self.classes.join("' or '")));
         }
         if let Some(wanted) = self.copies.filter(|wanted| wanted != copies) {
             return Some(format!("it has {copies} copies, not {wanted}"));
@@ -122,6 +122,19 @@ impl Parameters {
             _ => None,
         }
     }
+}
+
+/// The names of classes, without another one twice.
+fn classes(value: &str) -> Outcome<Vec<String>> {
+    let mut names: Vec<String> = Vec::new();
+    for name in value.split(',').map(str::trim) {
+        if name.is_empty() || names.iter().any(|known| known == name) {
+            let words = "it is a class, or several, each once, with commas between them";
+            return Err(bad("class", value, words));
+        }
+        names.push(name.to_owned());
+    }
+    Ok(names)
 }
 
 /// Parameters of what has none.
@@ -145,10 +158,11 @@ mod tests {
 
     #[test]
     fn known_ones_are_read() {
-        let given = [("class", "c"), ("copies", "3"), ("ackRule", "each-site"), ("encrypt", "true"), ("iops", "500")];
+        let given =
+            [("class", "c, d"), ("copies", "3"), ("ackRule", "each-site"), ("encrypt", "true"), ("iops", "500")];
         let expected = Parameters {
             project: None,
-            class: Some("c".into()),
+            classes: vec!["c".into(), "d".into()],
             copies: Some(3),
             ack_rule: Some(AckRule::EachSite),
             encrypt: Encrypt::Yes,
@@ -175,8 +189,16 @@ mod tests {
 
     #[test]
     fn others_are_refused_by_name() {
-        for (name, value) in [("Class", "c"), ("copies", "0"), ("copies", "x"), ("ackRule", "any"), ("encrypt", "yes")]
-        {
+        for (name, value) in [
+            ("Class", "c"),
+            ("class", ""),
+            ("class", "c,"),
+            ("class", "c,d,c"),
+            ("copies", "0"),
+            ("copies", "x"),
+            ("ackRule", "any"),
+            ("encrypt", "yes"),
+        ] {
             let status = read(&[(name, value)]).unwrap_err();
             assert_eq!(status.code(), tonic::Code::InvalidArgument);
             assert!(status.message().contains(name), "{}", status.message());

@@ -1,7 +1,7 @@
 //! How much room there is, and how volumes are.
 
 use azekura_api::endpoint::{ClassList, Space};
-use azekura_api::{NoQuery, VolumeView};
+use azekura_api::{ClassView, ClusterSpace, HomeSpace, NoQuery, SpaceView, VolumeView};
 use azekura_base::VOLUME_SIZE_MAX;
 use tonic::Status;
 
@@ -10,10 +10,10 @@ use crate::cluster::told;
 use crate::parameters::Parameters;
 use crate::proto::{
     ControllerGetVolumeHealthRequest, ControllerGetVolumeHealthResponse, ControllerListVolumeHealthRequest,
-    ControllerListVolumeHealthResponse, GetCapacityRequest, GetCapacityResponse,
+    ControllerListVolumeHealthResponse, GetCapacityRequest, GetCapacityResponse, Topology,
 };
 use crate::sizes::signed;
-use crate::{Outcome, health, names, pages};
+use crate::{Outcome, health, names, pages, topology};
 
 /// Copies where neither a class nor a parameter says how many: those of the class that comes by itself.
 const DEFAULT_COPIES: u32 = 2;
@@ -29,25 +29,58 @@ fn available(physical: u64, promised: u64, free: u64, ratio: f64, copies: u32) -
     room / u64::from(copies.max(1))
 }
 
+/// The classes of these names.
+pub(super) fn named<'a>(all: &'a [ClassView], names: &[String]) -> Outcome<Vec<&'a ClassView>> {
+    let find = |name: &String| {
+        all.iter().find(|class| class.name == *name).ok_or_else(|| {
+            Status::invalid_argument(format!(
+                "there is no storage class '{name}': 'azekura class list' has those that there are"
+            ))
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+/// The size of the largest volume that a class can have now.
+fn available_in(class: &ClassView, space: &SpaceView, copies: u32) -> u64 {
+    if class.problem.is_some() {
+        return 0;
+    }
+    let (ClusterSpace { physical_bytes, provisioned_bytes, free_bytes, .. }, ratio) =
+        (&space.cluster, class.overcommit_ratio);
+    let everywhere = available(*physical_bytes, *provisioned_bytes, *free_bytes, ratio, copies);
+    let of_class = space.classes.iter().find(|other| other.name == class.name);
+    let at_home = of_class.and_then(|class| class.home.as_ref()).map(|home| {
+        let HomeSpace { physical_bytes, provisioned_bytes, free_bytes } = *home;
+        available(physical_bytes, provisioned_bytes, free_bytes, ratio, 1)
+    });
+    at_home.map_or(everywhere, |at_home| everywhere.min(at_home))
+}
+
 impl Controller {
+    pub(super) fn classes(&self) -> Outcome<Vec<ClassView>> {
+        let classes = self.cluster.ask::<ClassList>([], &NoQuery {})?;
+        classes.map_err(|error| told("listing the storage classes", &error))
+    }
+
     pub(super) fn get_capacity(&self, request: GetCapacityRequest) -> Outcome<GetCapacityResponse> {
         let parameters = Parameters::read(&request.parameters)?;
         let asking = |error| told("asking for the cluster's space", &error);
-        let space = self.cluster.ask::<Space>([], &NoQuery {})?.map_err(asking)?.cluster;
-        let classes = self.cluster.ask::<ClassList>([], &NoQuery {})?;
-        let classes = classes.map_err(|error| told("listing the storage classes", &error))?;
-        let name = parameters.class.as_deref().unwrap_or(DEFAULT_CLASS);
-        let class = classes.iter().find(|class| class.name == name);
-        if let (Some(name), None) = (&parameters.class, class) {
-            return Err(Status::invalid_argument(format!(
-                "there is no storage class '{name}': 'azekura class list' has those that there are"
-            )));
-        }
-        let copies = parameters.copies.or(class.map(|class| class.copies)).unwrap_or(DEFAULT_COPIES);
-        let ratio = class.map_or(DEFAULT_RATIO, |class| class.overcommit_ratio);
-        let bytes = match class.and_then(|class| class.problem.as_ref()) {
-            Some(_) => 0,
-            None => available(space.physical_bytes, space.provisioned_bytes, space.free_bytes, ratio, copies),
+        let space = self.cluster.ask::<Space>([], &NoQuery {})?.map_err(asking)?;
+        let classes = self.classes()?;
+        let bytes = if parameters.classes.is_empty() {
+            let by_default = classes.iter().find(|class| class.name == DEFAULT_CLASS);
+            let copies = parameters.copies.or(by_default.map(|class| class.copies)).unwrap_or(DEFAULT_COPIES);
+            let ClusterSpace { physical_bytes, provisioned_bytes, free_bytes, .. } = space.cluster;
+            by_default.map_or_else(
+                || available(physical_bytes, provisioned_bytes, free_bytes, DEFAULT_RATIO, copies),
+                |class| available_in(class, &space, copies),
+            )
+        } else {
+            let places: Vec<&Topology> = request.accessible_topology.iter().collect();
+            let near = topology::near(&named(&classes, &parameters.classes)?, &places);
+            let sizes = near.iter().map(|class| available_in(class, &space, parameters.copies.unwrap_or(class.copies)));
+            sizes.max().unwrap_or(0)
         };
         Ok(GetCapacityResponse {
             available_capacity: signed(bytes),

@@ -12,7 +12,7 @@ use azekura_client::ClientError;
 use tonic::Status;
 
 use super::wish::{Source, Wish};
-use super::{Controller, shown};
+use super::{Controller, capacity, shown};
 use crate::capability::Use;
 use crate::cluster::{absent, told};
 use crate::parameters::{Encrypt, Parameters};
@@ -24,7 +24,7 @@ use crate::proto::{
     list_volumes_response, validate_volume_capabilities_response,
 };
 use crate::sizes::{Range, signed};
-use crate::{Outcome, attributes, names, pages, secrets};
+use crate::{Outcome, attributes, names, pages, secrets, topology};
 
 impl Controller {
     pub(super) fn create_volume(&self, mut request: CreateVolumeRequest) -> Outcome<CreateVolumeResponse> {
@@ -47,19 +47,7 @@ impl Controller {
 
     fn make(&self, wish: &Wish, secret: Option<SecretText>) -> Outcome<VolumeView> {
         let (doing, answer) = match &wish.source {
-            None => {
-                let Parameters { class, copies, ack_rule, encrypt, limits, project: _ } = wish.parameters.clone();
-                let limits = (limits != IoLimits::default()).then_some(limits);
-                let (name, size_bytes) = (wish.name.clone(), wish.sizes.choose_empty(wish.least_bytes)?);
-                let shared = wish.shared;
-                let encrypt = encrypt != Encrypt::No;
-                let body = CreateVolume { name, size_bytes, class, copies, ack_rule, shared, encrypt, secret, limits };
-                let answer = match body.secret {
-                    Some(_) => self.cluster.send_in_private::<VolumeCreate>([], &body)?,
-                    None => self.cluster.send::<VolumeCreate>([], &body)?,
-                };
-                (format!("making volume '{}'", wish.name), answer)
-            }
+            None => (format!("making volume '{}'", wish.name), self.make_empty(wish, secret)?),
             Some(source) => {
                 let doing = format!("making volume '{}' from {source}", wish.name);
                 (doing, self.clone_from(wish, source, secret)?)
@@ -75,6 +63,54 @@ impl Controller {
             }
             Err(error) => Err(told(&doing, &error)),
         }
+    }
+
+    /// In the class that is nearest to where it is wanted and has room.
+    fn make_empty(&self, wish: &Wish, secret: Option<SecretText>) -> Outcome<Result<VolumeView, ClientError>> {
+        let Parameters { classes: _, copies, ack_rule, encrypt, limits, project: _ } = wish.parameters.clone();
+        let mut body = CreateVolume {
+            name: wish.name.clone(),
+            size_bytes: wish.sizes.choose_empty(wish.least_bytes)?,
+            class: None,
+            copies,
+            ack_rule,
+            shared: wish.shared,
+            encrypt: encrypt != Encrypt::No,
+            secret,
+            limits: (limits != IoLimits::default()).then_some(limits),
+        };
+        let mut classes = self.classes_for(wish)?.into_iter();
+        loop {
+            body.class = classes.next();
+            let answer = match body.secret {
+                Some(_) => self.cluster.send_in_private::<VolumeCreate>([], &body)?,
+                None => self.cluster.send::<VolumeCreate>([], &body)?,
+            };
+            let no_room = matches!(&answer, Err(error) if error.code() == Some(ErrorCode::NoRoom));
+            if !no_room || classes.len() == 0 {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// The classes that a volume may be in, the best first; none: that which comes by itself.
+    fn classes_for(&self, wish: &Wish) -> Outcome<Vec<String>> {
+        let named = &wish.parameters.classes;
+        if named.len() < 2 {
+            return Ok(named.clone());
+        }
+        let all = self.classes()?;
+        let known = capacity::named(&all, named)?;
+        let near = topology::near(&known, &topology::wanted(wish.places.as_ref()));
+        if near.is_empty() {
+            return Err(Status::resource_exhausted(format!(
+                "none of the classes {} keeps a copy where volume '{}' is wanted: name one without a home as the last in \
+                 the StorageClass's parameter class",
+                named.join(", "),
+                wish.name
+            )));
+        }
+        Ok(near.into_iter().map(|class| class.name.clone()).collect())
     }
 
     fn clone_from(

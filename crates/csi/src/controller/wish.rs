@@ -5,8 +5,8 @@ use tonic::Status;
 
 use crate::capability::Use;
 use crate::parameters::Parameters;
-use crate::proto::CreateVolumeRequest;
 use crate::proto::volume_content_source::Type as Content;
+use crate::proto::{CreateVolumeRequest, TopologyRequirement};
 use crate::sizes::Range;
 use crate::{Outcome, attributes, names};
 
@@ -27,6 +27,8 @@ pub(crate) struct Wish {
     pub(crate) parameters: Parameters,
     pub(crate) shared: bool,
     pub(crate) source: Option<Source>,
+    /// Where it is wanted.
+    pub(crate) places: Option<TopologyRequirement>,
 }
 
 impl Source {
@@ -83,6 +85,7 @@ impl Wish {
             parameters,
             shared: uses.iter().any(Use::is_shared),
             source: content.map(Source::read).transpose()?,
+            places: request.accessibility_requirements.clone(),
         })
     }
 

@@ -11,7 +11,6 @@ use azekura_api::{NodeView, PageQuery, VolumeView};
 use azekura_attach::{Devices, Mount, Wanted, Way};
 use tonic::Status;
 
-use crate::Outcome;
 use crate::cluster::{Cluster, told};
 use crate::error::CsiError;
 use crate::locks::Locks;
@@ -20,8 +19,9 @@ use crate::proto::node_service_capability::rpc::Type as Can;
 use crate::proto::node_service_capability::{Rpc, Type};
 use crate::proto::{
     NodeGetCapabilitiesRequest, NodeGetCapabilitiesResponse, NodeGetInfoRequest, NodeGetInfoResponse,
-    NodeServiceCapability, Topology,
+    NodeServiceCapability,
 };
+use crate::{Outcome, topology};
 
 mod filesystem;
 mod grow;
@@ -32,9 +32,6 @@ mod statistics;
 mod unlock;
 
 use machine::status;
-
-/// What begins the names of the labels that Kubernetes gives its nodes.
-const TOPOLOGY: &str = "topology.azekura.io";
 
 /// What a node is told at its start.
 #[derive(Clone, Debug)]
@@ -87,14 +84,10 @@ impl Node {
     }
 
     fn node_get_info(&self, _: NodeGetInfoRequest) -> Outcome<NodeGetInfoResponse> {
-        let node = self.own()?;
-        let named = [("site", node.site), ("rack", node.rack), ("host", node.name)];
-        let segments = named.into_iter().filter(|(_, value)| !value.is_empty());
-        let segments = segments.map(|(kind, value)| (format!("{TOPOLOGY}/{kind}"), value)).collect();
         Ok(NodeGetInfoResponse {
             node_id: self.name.clone(),
             max_volumes_per_node: 0,
-            accessible_topology: Some(Topology { segments }),
+            accessible_topology: Some(topology::of_node(self.own()?)),
         })
     }
 
