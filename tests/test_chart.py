@@ -61,7 +61,10 @@ SETS = {
             "orphans": {"schedule": "0 4 * * *", "olderThan": "2d", "project": "accounts"},
         },
     },
-    "disks": {**LAB, "node": {"storage": {"disks": ["/dev/disk/by-id/nvme-A*", "/dev/disk/by-id/wwn-0x5"]}}},
+    "disks": {
+        **LAB,
+        "node": {"siteFromZone": True, "storage": {"disks": ["/dev/disk/by-id/nvme-A*", "/dev/disk/by-id/wwn-0x5"]}},
+    },
     "secret": {
         **LAB,
         "storageClasses": [
@@ -131,6 +134,17 @@ def test_what_is_rendered_keeps_to_kubernetes_schemas(name, tmp_path):
         if not any(word in each["apiVersion"] for word in ("monitoring", "snapshot", "cbt.storage"))
     ]
     assert said.count("passed for resource") == len(known), said
+
+
+def test_a_machines_zone_can_be_its_site():
+    def site(values):
+        container = pod_of(render(values), "DaemonSet", "azekura-node")["containers"][0]
+        zone = [entry["valueFrom"]["fieldRef"]["fieldPath"] for entry in container["env"] if entry["name"] == "ZONE"]
+        return [word for word in container["args"] if word.startswith("--site")], zone
+
+    assert site(SETS["disks"]) == (["--site=$(ZONE)"], ["metadata.labels['topology.kubernetes.io/zone']"])
+    assert site(SETS["all"]) == (["--site=s"], [])
+    assert site(LAB) == ([], [])
 
 
 def test_the_check_of_schemas_can_fail(tmp_path):
