@@ -128,8 +128,8 @@ struct CreateArgs {
     /// Encrypt its volumes, each with a key of its own. Needs nodes with --key-file, --vault or --kmip.
     #[arg(long)]
     encrypt: bool,
-    /// Keep one copy of every block in this site, or in this rack of it, and serve requests from there while that can be:
-    /// for those who use the volumes there. The other copies are wherever there is room for them.
+    /// Keep one copy of every block in this site, or in this rack of it, and serve requests from there while that can
+    /// be: for those who use the volumes there. The other copies are wherever there is room for them.
     #[arg(long, value_name = "SITE[/RACK]")]
     home: Option<ClassHome>,
     #[command(flatten)]

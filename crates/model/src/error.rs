@@ -187,8 +187,7 @@ pub enum MetaError {
         capacity_bytes: u128,
         /// The class's ratio.
         ratio: f64,
-        /// The class's home, where it is there that too much would be promised: then one copy of each volume counts, and
-        /// the devices there.
+        /// The class's home, where too much would be promised of the devices there: one copy of each volume.
         home: Option<Box<ClassHome>>,
     },
     /// Making a volume smaller.

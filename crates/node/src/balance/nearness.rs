@@ -77,8 +77,7 @@ mod tests {
     use azekura_base::{NodeId, Shard};
     use std::num::NonZeroU8;
 
-    /// Nodes 1 to 6, two to a rack, and two racks to a site but for node 5, whose rack is in the other site, and node 6,
-    /// of which nothing is known.
+    /// Nodes 1 to 4 are in two racks of one site, node 5 is in another site, and of node 6 nothing is known.
     fn view() -> ClusterView {
         let stands = [("a", "1"), ("a", "1"), ("a", "2"), ("a", "2"), ("b", "1"), ("", "")];
         let node = |(id, (site, rack)): (u32, (&str, &str))| {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::Candidate;
 
 /// Each device's share of `count` groups of `copies` copies, by weight; a failure domain never gets more than one copy
-/// of a group, and what is too much for it goes to the others. Where devices at home have less than a copy of each group
-/// by their weight, they get that, and the others the rest.
+/// of a group, and what is too much for it goes to the others. Where the devices at home have less than a copy of each
+/// group by their weight, they get that, and the others the rest.
 pub(super) fn quotas(candidates: &[Candidate], copies: usize, count: usize) -> Vec<f64> {
     let all = shares(candidates, |_| true, copies * count, |_| count as f64);
     let sum = |shares: &[f64], of: &dyn Fn(&Candidate) -> bool| -> f64 {
