@@ -4,6 +4,7 @@
 
 use aes::Aes256;
 use aes::cipher::KeyInit;
+use azekura_base::{BLOCK_SIZE, block_checksums, checksum};
 use azekura_cipher::{UNIT_SIZE, VolumeKey};
 use std::time::{Duration, Instant};
 use xts_mode::{Xts128, get_tweak_default};
@@ -34,6 +35,25 @@ fn main() {
         rate("decrypt", size, || key.decrypt(9, &from, &mut to));
         rate("copy", size, || std::hint::black_box(&mut to).copy_from_slice(std::hint::black_box(&from)));
     }
+    // As a gateway writes: the ciphertext's checksums are wanted, too. Many buffers, as of many requests.
+    const LARGE: usize = 4 << 20;
+    let from: Vec<u8> = (0..16 * LARGE).map(|at| (at * 7 % 251) as u8 | 1).collect();
+    let mut to = vec![0; 16 * LARGE];
+    let mut turn = (0..16).cycle();
+    rate("encrypt, then checksums", LARGE, || {
+        let at = turn.next().unwrap() * LARGE;
+        key.encrypt(9, &from[at..at + LARGE], &mut to[at..at + LARGE]);
+        std::hint::black_box(block_checksums(&to[at..at + LARGE]).fold(0, |sum, one| sum ^ one.0));
+    });
+    rate("block by block", LARGE, || {
+        let at = turn.next().unwrap() * LARGE;
+        let blocks = from[at..at + LARGE].chunks(BLOCK_SIZE).zip(to[at..at + LARGE].chunks_mut(BLOCK_SIZE));
+        let sums = blocks.zip((9..).step_by(BLOCK_SIZE / UNIT_SIZE)).map(|((from, to), unit)| {
+            key.encrypt(unit, from, to);
+            checksum(to).0
+        });
+        std::hint::black_box(sums.fold(0, |sum, one| sum ^ one));
+    });
     let mut to = vec![3; 4096];
     rate("xts-mode, encrypt", 4096, || other.encrypt_area(&mut to, UNIT_SIZE, 9, get_tweak_default));
     rate("xts-mode, decrypt", 4096, || other.decrypt_area(&mut to, UNIT_SIZE, 9, get_tweak_default));

@@ -2,9 +2,10 @@
 
 use crate::cut::Part;
 use crate::view::VolumeView;
-use azekura_base::{CHUNK_SIZE, PageBuf};
+use azekura_base::{BLOCK_SIZE, CHUNK_SIZE, Checksums, PageBuf, checksum};
 use azekura_cipher::{Keyring, UNIT_SIZE, VolumeKey};
 use bytes::Bytes;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// What a volume's bytes go through.
@@ -31,7 +32,28 @@ impl Cipher {
         }
     }
 
-    /// What copies get of what a client has written to `part`.
+    /// What copies get of what a client has written to `part`, and the checksums of that, one for each block that it
+    /// touches.
+    pub(crate) fn seal(&self, part: Part, bytes: Bytes) -> (Bytes, Checksums) {
+        let key = match self {
+            Cipher::Plain => {
+                let checksums = pieces(part).map(|piece| checksum(&bytes[piece])).collect();
+                return (bytes, checksums);
+            }
+            Cipher::Encrypted(key) => key,
+        };
+        let mut held = PageBuf::new(bytes.len());
+        // Block by block, so that a block is still in the processor's cache when its checksum is made.
+        let sums = pieces(part).map(|piece| {
+            let to = &mut held[piece.clone()];
+            key.encrypt(unit(part, piece.start), &bytes[piece], to);
+            checksum(to)
+        });
+        let sums: Checksums = sums.collect();
+        (held.freeze(), sums)
+    }
+
+    /// What copies have of what a client expects in `part`.
     pub(crate) fn encrypt(&self, part: Part, bytes: Bytes) -> Bytes {
         match self {
             Cipher::Plain => bytes,
@@ -54,6 +76,17 @@ impl Cipher {
             }
         }
     }
+}
+
+/// The bytes of `part`, cut at the borders of blocks, counted from its first.
+fn pieces(part: Part) -> impl Iterator<Item = Range<usize>> {
+    let (len, head) = (part.len as usize, BLOCK_SIZE - part.offset as usize % BLOCK_SIZE);
+    let mut end = 0;
+    std::iter::from_fn(move || {
+        let start = end;
+        end = if start == 0 { head } else { start + BLOCK_SIZE }.min(len);
+        (start < len).then_some(start..end)
+    })
 }
 
 /// The number in the volume of the unit that has the byte `at` of `part`.

@@ -3,7 +3,7 @@
 use crate::ciphers::Cipher;
 use crate::request::Op;
 use crate::view::VolumeView;
-use azekura_base::{BLOCK_SIZE, Body, CHUNK_SIZE, Checksums, ChunkIndex, checksum, is_zero};
+use azekura_base::{BLOCK_SIZE, Body, CHUNK_SIZE, ChunkIndex, is_zero};
 use azekura_wire::Expected;
 use bytes::Bytes;
 
@@ -59,15 +59,8 @@ pub(crate) fn may_compare(op: &Op) -> bool {
 
 /// Bytes as copies get them, and the checksums of these.
 pub(crate) fn encrypted(part: Part, bytes: Bytes, cipher: &Cipher) -> Body {
-    let bytes = cipher.encrypt(part, bytes);
-    let checksums = piece_checksums(part.offset as usize, &bytes);
+    let (bytes, checksums) = cipher.seal(part, bytes);
     Body::Data { bytes, checksums }
-}
-
-fn piece_checksums(offset: usize, bytes: &[u8]) -> Checksums {
-    let head = (BLOCK_SIZE - offset % BLOCK_SIZE).min(bytes.len());
-    let (head, rest) = bytes.split_at(head);
-    std::iter::once(head).chain(rest.chunks(BLOCK_SIZE)).map(checksum).collect()
 }
 
 /// Cuts zeros in one chunk at block borders: (part, whole blocks?).
@@ -86,6 +79,7 @@ pub(crate) fn zeros(part: Part) -> impl Iterator<Item = (Part, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use azekura_base::checksum;
 
     #[test]
     fn ranges_are_cut_at_chunk_borders() {
