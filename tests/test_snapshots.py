@@ -1,5 +1,6 @@
 """Snapshots through the command line and NBD: what they hold, what becomes of their space, and file systems on them."""
 
+import calendar
 import os
 import random
 import subprocess
@@ -482,37 +483,43 @@ def test_snapshots_outlive_a_crash(each_cluster):
         assert client.read(0, BLOCK) == noise(9)
 
 
-@pytest.mark.alone
 def test_protection_makes_and_thins_snapshots(cluster, make_volume):
     volume = make_volume("64MiB")
     shown = cluster.cli("volume", "protect", volume, "--every", "1s", "--keep", "4s")
     assert "every 1s, kept 4s" in shown and "every 1s" in cluster.cli("volume", "show", volume)
-    stamps = {}
+    # When each number was written, and which was the last when a snapshot was first seen.
+    written, last = [time.time()], {}
     with Client(cluster.first.uri(volume)) as client:
-        until = time.monotonic() + 9
-        number = 0
-        while time.monotonic() < until:
-            number += 1
-            client.write(0, number.to_bytes(8, "big") * 512)
-            stamps[number] = time.time()
-            time.sleep(0.05)
-    names = snapshots_of(cluster, volume)
-    assert 3 <= len(names) <= 8, names
+
+        def made_and_thinned():
+            client.write(0, len(written).to_bytes(8, "big") * 512)
+            written.append(time.time())
+            there = snapshots_of(cluster, volume)
+            for name in there:
+                last.setdefault(name, len(written) - 1)
+            return len(there) >= 2 and len(last) >= len(there) + 2
+
+        wait_until(made_and_thinned, 120, "snapshots that come and go")
     unused(cluster, volume)
-    then = stamps[number] - 3
-    text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(then))
+    # One more of what was written last; then nobody has the volume.
+    quiet = snapshots_of(cluster, volume)
+    time.sleep(2.5)
+    there = snapshots_of(cluster, volume)
+    assert len(set(there) - set(quiet)) <= 1, "snapshots of a volume that nobody has"
+    assert "not protected any more" in cluster.cli("volume", "protect", volume, "--off")
+    there = sorted(snapshots_of(cluster, volume))
+    name = there[-2] if len(there) > 1 else there[-1]
+    began = calendar.timegm(time.strptime(name, "%Y%m%dT%H%M%SZ"))
+    text = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began))
     clone(cluster, f"{volume}@{text}", "clone-of-then")
     with Client(cluster.first.uri("clone-of-then")) as client:
         seen = int.from_bytes(client.read(0, 8), "big")
-    assert -2.5 <= stamps[seen] - int(then) <= 1, "a snapshot of then shows what was then"
+    before = max(number for number, at in enumerate(written) if at < began)
+    assert before <= seen <= last.get(name, len(written) - 1), "a snapshot of then shows what was then"
     cluster.cli("volume", "revert", volume, "--at", text)
     with Client(cluster.nodes[2].uri(volume)) as client:
         assert int.from_bytes(client.read(0, 8), "big") == seen
     unused(cluster, volume)
-    quiet = snapshots_of(cluster, volume)
-    time.sleep(2.5)
-    assert len(snapshots_of(cluster, volume)) <= len(quiet) + 1, "snapshots of a volume that nobody has"
-    assert "not protected any more" in cluster.cli("volume", "protect", volume, "--off")
     assert "for example" in refused(cluster, "volume", "protect", volume, "--every", "10s", "--keep", "1s")
     assert "its oldest is of" in refused(cluster, "volume", "revert", volume, "--at", "2 hours ago")
 
