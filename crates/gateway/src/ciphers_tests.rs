@@ -3,7 +3,7 @@
 use crate::*;
 use azekura_base::{
     BLOCK_SIZE, Body, CHUNK_SIZE, Checksums, Endpoint, Extent, Generation, IoStatus, KeyId, LayerId, NodeId, PgId,
-    SessionId, VolumeId, block_checksums,
+    SessionId, VolumeId, block_checksums, checksum,
 };
 use azekura_cipher::{UNIT_SIZE, VolumeKey};
 use azekura_wire::{Message, ReadDone, WriteDone, WriteRequest};
@@ -114,6 +114,24 @@ fn only_ciphertext_leaves_and_its_checksums_are_of_that() {
     assert!(opened == plain, "the tweak is the unit's place in the volume, not in the chunk");
     let second = read(&mut gateway, CHUNK_SIZE as u64, 2 * BLOCK_SIZE as u64, vec![data(&held[BLOCK_SIZE..])]);
     assert!(second == plain[BLOCK_SIZE..]);
+}
+
+#[test]
+fn each_block_that_is_touched_has_a_checksum_of_its_own() {
+    let mut gateway = gateway(keyring(Ok(key())));
+    let unit = UNIT_SIZE as u64;
+    for (first, units, expected) in [(0, 8, vec![8]), (6, 2, vec![2]), (6, 3, vec![2, 1]), (1, 17, vec![7, 8, 2])] {
+        let bytes = Bytes::from(text(units * UNIT_SIZE));
+        let sent = writes(&mut gateway, Op::Write { offset: first * unit, bytes });
+        let Body::Data { bytes, checksums } = &sent[0].body else { panic!("it is data") };
+        let mut rest = &bytes[..];
+        for (units, sum) in expected.iter().zip(checksums.iter()) {
+            let (block, behind) = rest.split_at(units * UNIT_SIZE);
+            assert_eq!(*sum, checksum(block), "{units} units from {first} on");
+            rest = behind;
+        }
+        assert!(rest.is_empty() && checksums.len() == expected.len());
+    }
 }
 
 #[test]
