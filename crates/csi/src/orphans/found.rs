@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use azekura_api::{SnapshotOrigin, SnapshotView, VolumeView};
+use azekura_base::project_of;
 use serde::Serialize;
 
 use super::owners::Owners;
@@ -75,18 +76,18 @@ fn uid_in<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
     (uid.len() == 36 && uid.bytes().enumerate().all(fits)).then_some(uid)
 }
 
-/// Project and name of a volume.
-fn parts(volume: &str) -> (&str, &str) {
-    volume.split_once('/').unwrap_or(("default", volume))
+/// A volume's name in its project.
+fn name_of(volume: &str) -> &str {
+    volume.split_once('/').map_or(volume, |(_, name)| name)
 }
 
 impl Look {
     fn looks_at(&self, volume: &str) -> bool {
-        self.project.as_deref().is_none_or(|project| parts(volume).0 == project)
+        self.project.as_deref().is_none_or(|project| project_of(volume) == project)
     }
 
     fn claim_of<'a>(&self, volume: &'a str) -> Option<&'a str> {
-        uid_in(parts(volume).1, &self.volume_prefix)
+        uid_in(name_of(volume), &self.volume_prefix)
     }
 
     fn age(&self, since: &str) -> Option<u64> {
