@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use crate::support::{GIB, Node, start_nodes as start};
+use crate::support::{GIB, Node, exchange, start_nodes as start};
 use azekura_api::endpoint::ROUTES;
 use azekura_api::{Method, Needs};
 use azekura_meta::MetaClient;
@@ -16,16 +16,9 @@ use azekura_model::AuditProof;
 use serde_json::{Value, json};
 
 /// One request, in clear through the port, or through the node's own socket.
-fn ask(mut stream: impl Read + Write, method: &str, path: &str, headers: &str, body: &Value) -> (u16, Value) {
-    let body = body.to_string();
-    let head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{headers}Connection: close\r\n");
-    let length = body.len();
-    let rest = format!("Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}");
-    stream.write_all((head + &rest).as_bytes()).unwrap();
-    let mut answer = String::new();
-    let _ = stream.read_to_string(&mut answer);
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head[9..12].parse().unwrap(), serde_json::from_str(body).unwrap_or_default())
+fn ask(stream: impl Read + Write, method: &str, path: &str, headers: &str, body: &Value) -> (u16, Value) {
+    let (head, body) = exchange(stream, method, path, headers, &body.to_string());
+    (head[9..12].parse().unwrap(), serde_json::from_str(&body).unwrap_or_default())
 }
 
 async fn records(meta: &MetaClient) -> Vec<Audited> {

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 
-use crate::support::{Node, start_node};
+use crate::support::{Node, exchange, start_node};
 use azekura_api::Role;
 use azekura_api::endpoint::ROUTES;
 use azekura_base::{ApiAccess, GrantId, NodeId, SecretHash, Token};
@@ -29,16 +29,9 @@ fn secured(node: &Node, key: &NodeKey) -> StreamOwned<ClientConnection, TcpStrea
 }
 
 /// One request; its status, and what stands behind the head.
-fn ask(mut stream: impl Read + Write, method: &str, path: &str, headers: &str) -> (u16, String) {
-    let head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{headers}Connection: close\r\n");
-    stream
-        .write_all(format!("{head}Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{{}}").as_bytes())
-        .unwrap();
-    let mut answer = String::new();
-    // Over HTTPS the end comes without a word, and the answer is whole by its length.
-    let _ = stream.read_to_string(&mut answer);
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head[9..12].parse().unwrap(), body.to_owned())
+fn ask(stream: impl Read + Write, method: &str, path: &str, headers: &str) -> (u16, String) {
+    let (head, body) = exchange(stream, method, path, headers, "{}");
+    (head[9..12].parse().unwrap(), body)
 }
 
 fn shows(node: &Node, method: &str, path: &str, proof: &str) -> (u16, String) {

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use crate::support::{GIB, Node, start_nodes};
+use crate::support::{GIB, Node, exchange, start_nodes};
 use azekura_api::Method;
 use azekura_api::endpoint::ROUTES;
 use serde_json::{Value, json};
@@ -20,19 +20,11 @@ struct Answered {
 }
 
 /// One request with a key.
-fn ask(mut stream: impl Read + Write, method: &str, path: &str, key: &str, body: &Value) -> Answered {
-    let body = body.to_string();
-    let head =
-        format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nIdempotency-Key: {key}\r\nConnection: close\r\n");
-    let length = body.len();
-    let rest = format!("Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}");
-    stream.write_all((head + &rest).as_bytes()).unwrap();
-    let mut answer = String::new();
-    let _ = stream.read_to_string(&mut answer);
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    let (status, replayed) =
-        (head[9..12].parse().unwrap(), head.to_ascii_lowercase().contains("azekura-replayed: true"));
-    Answered { status, replayed, body: serde_json::from_str(body).unwrap_or_default() }
+fn ask(stream: impl Read + Write, method: &str, path: &str, key: &str, body: &Value) -> Answered {
+    let headers = format!("Idempotency-Key: {key}\r\n");
+    let (head, body) = exchange(stream, method, path, &headers, &body.to_string());
+    let replayed = head.to_ascii_lowercase().contains("azekura-replayed: true");
+    Answered { status: head[9..12].parse().unwrap(), replayed, body: serde_json::from_str(&body).unwrap_or_default() }
 }
 
 fn post(api: SocketAddr, path: &str, key: &str, body: &Value) -> Answered {

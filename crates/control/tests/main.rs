@@ -10,4 +10,5 @@ mod grants;
 mod idempotency;
 mod projects;
 mod support;
+mod unread;
 mod web_pages;

@@ -59,6 +59,7 @@ mod stats;
 mod status;
 mod tries;
 mod unlock;
+mod unread;
 mod views;
 mod volumes;
 mod watch;
@@ -202,6 +203,7 @@ pub(crate) fn router(api: Api) -> Router {
         .fallback(fallback::no_such_path)
         .method_not_allowed_fallback(fallback::no_such_method)
         .layer(axum::extract::DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(axum::middleware::from_fn(unread::read))
         .with_state(api)
 }
 

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -199,4 +200,18 @@ pub async fn start_nodes(folder: &TempDir, names: &[&str]) -> (EmbeddedServer, V
         }
     }
     (server, nodes)
+}
+
+/// One request in JSON on a connection of its own: the head and the body of the answer.
+pub fn exchange(stream: impl Read + Write, method: &str, path: &str, headers: &str, body: &str) -> (String, String) {
+    let mut stream = stream;
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{headers}Connection: close\r\n");
+    let length = body.len();
+    let rest = format!("Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}");
+    stream.write_all((head + &rest).as_bytes()).unwrap();
+    let mut answer = String::new();
+    // Over HTTPS the end comes without a word, and the answer is whole by its length.
+    let _ = stream.read_to_string(&mut answer);
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
 }
