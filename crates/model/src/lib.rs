@@ -30,6 +30,7 @@ mod records;
 mod removal;
 mod reservations;
 mod restored;
+mod scrubs;
 mod snapshots;
 pub mod transitions;
 mod txn;
@@ -64,9 +65,8 @@ pub use model::{Model, RecordMap, Versioned, group_of};
 pub use projects::{PROJECTS, ProjectQuota, ProjectRecord, ProjectUse};
 pub use read::{Found, Gathered, Halt, Outcome, Records, Step, check_bounds};
 pub use records::{
-    BlockFlaw, ClassRecord, ClusterRecord, FOUND_BLOCKS_MAX, FailureDomain, FoundBlockRecord, GroupPlan, GroupRecord,
-    IO_TIMEOUT_DEFAULT_SECONDS, LayerRecord, LayerState, LeaderRecord, ScrubRecord, ScrubTimes, SettingsRecord,
-    Unknown, VolumeRecord,
+    ClassRecord, ClusterRecord, FailureDomain, GroupPlan, GroupRecord, IO_TIMEOUT_DEFAULT_SECONDS, LayerRecord,
+    LayerState, LeaderRecord, SettingsRecord, Unknown, VolumeRecord,
 };
 pub use removal::RemovalStep;
 pub use reservations::{
@@ -75,6 +75,7 @@ pub use reservations::{
     ReservationOutcome, ReservationStatus, ReservationsRecord, ReservationsView, Rights, access,
 };
 pub use restored::{ClosedRecord, DoubtRecord, HeldRecord, HoldingsRecord, RestoredRecord};
+pub use scrubs::{BlockFlaw, FOUND_BLOCKS_MAX, FoundBlockRecord, ScrubRecord, ScrubTimes};
 pub use snapshots::{CutRecord, ProtectionRecord, SnapshotOrigin, SnapshotRecord, Thinning, VOLUME_SNAPSHOTS_MAX};
 pub use txn::{Condition, Txn, Write, encode};
 pub use usage::named;

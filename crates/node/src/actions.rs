@@ -1,7 +1,7 @@
 //! What groups ask for: of other copies, of clients, of their store, and to tell people.
 
 use crate::copies::Key;
-use crate::effect::{Effect, FoundBlock, ScrubWish};
+use crate::effect::{Effect, FoundBlock, ScrubSeen, ScrubWish};
 use crate::node::Node;
 use crate::pending::PendingOp;
 use azekura_base::{BlockRange, Body, DeviceId, Endpoint, LayerId, PgId, Sequence, Warning};
@@ -75,7 +75,8 @@ impl Node {
             Action::Scrubbed(report, findings) => {
                 // One that nobody knows of any more was not begun for anybody.
                 let wish = self.balance.scrub_ended(pg);
-                let wish = wish.unwrap_or(ScrubWish { kind: report.kind, deep: 0, light: 0 });
+                let unseen = ScrubSeen::default();
+                let wish = wish.unwrap_or(ScrubWish { kind: report.kind, deep: unseen, light: unseen });
                 let found = findings.iter().map(|finding| self.found_block(finding)).collect();
                 self.effects.push_back(Effect::Scrubbed(pg, wish, report, found));
             }

@@ -41,23 +41,37 @@ pub struct FoundBlock {
     pub mended: bool,
 }
 
+/// What a group's record told of its scrubs of one kind when one was found due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrubSeen {
+    /// When somebody last asked for one.
+    pub wanted: u64,
+    /// When one last ended.
+    pub done: u64,
+}
+
+impl ScrubSeen {
+    fn later(self, other: ScrubSeen) -> ScrubSeen {
+        ScrubSeen { wanted: self.wanted.max(other.wanted), done: self.done.max(other.done) }
+    }
+}
+
 /// A scrub that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubWish {
     /// How closely it looks.
     pub kind: ScrubKind,
-    /// When deep scrubs were asked for, as far as was known when this was found due: in the group's record,
-    /// `scrub.deep.wanted`.
-    pub deep: u64,
+    /// What was known of deep scrubs.
+    pub deep: ScrubSeen,
     /// The same of light ones.
-    pub light: u64,
+    pub light: ScrubSeen,
 }
 
 impl ScrubWish {
     /// One scrub for both, which begins after both.
     pub(crate) fn and(self, other: ScrubWish) -> ScrubWish {
-        let (kind, deep) = (self.kind.max(other.kind), self.deep.max(other.deep));
-        ScrubWish { kind, deep, light: self.light.max(other.light) }
+        let (kind, deep) = (self.kind.max(other.kind), self.deep.later(other.deep));
+        ScrubWish { kind, deep, light: self.light.later(other.light) }
     }
 }
 

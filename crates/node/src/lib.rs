@@ -53,7 +53,7 @@ mod unreadable;
 mod view;
 mod views;
 
-pub use effect::{Breakdown, ConnKey, Effect, FoundBlock, ScrubWish};
+pub use effect::{Breakdown, ConnKey, Effect, FoundBlock, ScrubSeen, ScrubWish};
 pub use fences::Attachments;
 pub use node::{GroupReport, Identity, Node};
 pub use reads::ReadLimits;

@@ -68,7 +68,7 @@ pub enum Action {
         device: DeviceId,
         /// The blocks.
         range: BlockRange,
-        /// A scrub is under way, and tells of them at its end.
+        /// A scrub tells of them at its end, or has told.
         scrubbing: bool,
     },
     /// Keep [`crate::Group::note`] in a checkpoint now; [`crate::Group::note_saved`] with this name when it is durable.

@@ -75,7 +75,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
         join(&client, &mut folder, &mut memory, &args, &doors, &machine).await?;
     configuration.follow(&client);
     let node = identity.endpoint.node;
-    let (report_sender, report_receiver) = mpsc::unbounded_channel();
+    let (report_sender, reported) = mpsc::unbounded_channel();
     let reports = |shard| Reports::of(shard, report_sender.clone());
     let opener = opener(&client, identity, &args, limits, reports(Shard(0)));
     let Opened { ready: mut devices, late } = opener.open_all(device_folders, device_size).await?;
@@ -97,14 +97,14 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     let holdings = tokio::spawn(holdings::tell(client.clone(), shards.clone(), following.known()));
     let configured = following.configured();
     let mut follow = tokio::spawn(following.run(late));
-    let scrubs = tokio::spawn(scrubs::run(client.clone(), shards.clone(), node, Intervals::of(&args)));
+    let (noting, scrubs) = scrubs::start(client.clone(), shards.clone(), node, Intervals::of(&args));
     let (alive, failures) = (client.keep_alive(node), Failures::default());
     let statistics = Statistics::new(&shards, name, &failures, &keys, &configured, started);
     let plane = Arc::new(Plane { shards: shards.clone(), incarnation: identity.incarnation });
     let attacher = Attacher::new(client.clone(), plane);
     let keeper = Keeper::new(attacher.clone(), client.clone(), shards.clone(), configured, node, identity.incarnation);
     let control = azekura_control::start(doors, client.clone(), node, Arc::new(statistics), attacher, keys);
-    let reports = tokio::spawn(reports::carry_out(client.clone(), shards.clone(), failures, keeper, report_receiver));
+    let reports = tokio::spawn(reports::carry_out(client.clone(), shards.clone(), failures, keeper, noting, reported));
     tracing::info!("node {node} is up: nodes on {}, API on http://{}", args.listen, args.api);
 
     let mut refused = None;

@@ -61,8 +61,9 @@ impl MetaClient {
         .await
     }
 
-    /// Changes when a group was scrubbed, or should be. What else its record says stays as it is.
-    pub async fn update_scrub(&self, pg: PgId, change: impl Fn(&mut ScrubRecord)) -> Result<(), MetaError> {
+    /// Changes when a group was scrubbed, or should be. What else its record says stays as it is. The
+    /// revision since which the record says so.
+    pub async fn update_scrub(&self, pg: PgId, change: impl Fn(&mut ScrubRecord)) -> Result<i64, MetaError> {
         let known = |group: &Arc<Versioned<GroupRecord>>| Versioned {
             record: group.record.clone(),
             mod_revision: group.mod_revision,
@@ -72,10 +73,10 @@ impl MetaClient {
             let mut wanted = record.clone();
             change(&mut wanted.scrub);
             if wanted == record {
-                return Ok(());
+                return Ok(mod_revision);
             }
             match self.update_group(&wanted, mod_revision).await? {
-                CasOutcome::Updated { .. } => return Ok(()),
+                CasOutcome::Updated { mod_revision } => return Ok(mod_revision),
                 CasOutcome::Conflict { current: found } => current = found,
             }
         }

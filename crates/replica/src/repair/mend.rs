@@ -1,6 +1,7 @@
-//! Damaged blocks that are to be mended.
+//! Bad blocks that are to be mended.
 
 use crate::action::Action;
+use crate::finding::Flaw;
 use azekura_base::{BlockIndex, BlockRange, ChunkIndex, DeviceId, Extent, LayerId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -14,9 +15,11 @@ const UNREPAIRABLE_FOR: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
 pub(super) struct Mend {
-    /// The copy with the damage.
+    /// The copy that has them.
     pub(super) device: DeviceId,
     pub(super) blocks: BlockRange,
+    /// What is wrong with them.
+    pub(super) flaw: Flaw,
     /// Copies that could not give the blocks either.
     pub(super) tried: Vec<DeviceId>,
 }
@@ -50,7 +53,7 @@ impl Mending {
     pub(super) fn wait_alone(&mut self, mend: &Mend) {
         for n in 0..mend.blocks.count {
             let blocks = BlockRange { first: BlockIndex(mend.blocks.first.0 + n), count: 1, ..mend.blocks };
-            self.wait(Mend { device: mend.device, blocks, tried: Vec::new() });
+            self.wait(Mend { device: mend.device, blocks, flaw: mend.flaw, tried: Vec::new() });
         }
     }
 

@@ -9,6 +9,7 @@ use super::mend::{Mend, is_whole};
 use super::transfer::bodies;
 use crate::action::Action;
 use crate::context::GroupCx;
+use crate::finding::Flaw;
 use crate::primary::Primary;
 use crate::primary::peer::Standing;
 use azekura_base::{BlockIndex, BlockRange, DeviceId, Extent, IoStatus};
@@ -32,16 +33,17 @@ impl Primary {
         if let Some(scrub) = self.scrub_mut() {
             scrub.met_damage(device, &blocks);
         }
-        self.mend(cx, device, blocks);
+        self.mend(cx, device, blocks, Flaw::Damaged);
     }
 
-    /// Damaged blocks are being written anew.
-    fn tell_mended(&mut self, cx: &mut GroupCx, device: DeviceId, blocks: &BlockRange) {
-        let scrubbing = self.scrub_mut().map(|scrub| scrub.mended(device, blocks)).is_some();
-        cx.act(Action::Mended { device, range: *blocks, scrubbing });
+    /// Bad blocks are being written anew. What differed is named by the scrub that found it, which may have ended.
+    fn tell_mended(&mut self, cx: &mut GroupCx, mend: &Mend) {
+        let Mend { device, blocks: range, flaw, .. } = *mend;
+        let noted = self.scrub_mut().map(|scrub| scrub.mended(device, &range)).is_some();
+        cx.act(Action::Mended { device, range, scrubbing: noted || flaw == Flaw::Differs });
     }
 
-    pub(crate) fn mend(&mut self, cx: &mut GroupCx, device: DeviceId, blocks: BlockRange) {
+    pub(super) fn mend(&mut self, cx: &mut GroupCx, device: DeviceId, blocks: BlockRange, flaw: Flaw) {
         let mut left = blocks;
         while left.count > 0 {
             // Cut at the same places whoever asks.
@@ -49,7 +51,7 @@ impl Primary {
             let blocks = BlockRange { count, ..left };
             left = BlockRange { first: BlockIndex(left.first.0 + count), count: left.count - count, ..left };
             if !self.repair.mending.knows(device, &blocks) {
-                self.repair.mending.wait(Mend { device, blocks, tried: Vec::new() });
+                self.repair.mending.wait(Mend { device, blocks, flaw, tried: Vec::new() });
             }
         }
         self.run_mends(cx);
@@ -108,7 +110,7 @@ impl Primary {
         let Some(mut mend) = self.repair.mending.reading.remove(&id) else { return Some(contents) };
         match contents {
             Ok(extents) => {
-                self.tell_mended(cx, mend.device, &mend.blocks);
+                self.tell_mended(cx, &mend);
                 self.send_repairs(cx, mend.device, None, mend.blocks, extents);
             }
             Err(_) if mend.blocks.count > 1 => self.repair.mending.wait_alone(&mend),
@@ -142,7 +144,7 @@ impl Primary {
         let blocks = mend.blocks;
         match fetched.extents.filter(|extents| is_whole(extents, blocks.count)) {
             Some(extents) => {
-                self.tell_mended(cx, me, &mend.blocks);
+                self.tell_mended(cx, &mend);
                 for (range, body) in bodies(blocks, extents) {
                     let repair = Repair { pg, device: me, epoch, commit, id: None, range, body };
                     cx.act(Action::AppendRepair(repair));

@@ -13,7 +13,7 @@ use super::scrub::Scrub;
 use crate::action::Action;
 use crate::context::GroupCx;
 use crate::digest;
-use crate::finding::{ScrubKind, ScrubReport};
+use crate::finding::{Flaw, ScrubKind, ScrubReport};
 use crate::primary::Primary;
 use azekura_base::{Checksum, ChunkIndex, DeviceId, Extent, IoStatus, LayerId, Sequence};
 use azekura_wire::CompareOk;
@@ -131,7 +131,7 @@ impl Primary {
         let now = cx.now;
         let Some(mends) = self.scrub_mut().and_then(|scrub| scrub.end_look(now)) else { return };
         for (device, blocks) in mends {
-            self.mend(cx, device, blocks);
+            self.mend(cx, device, blocks, Flaw::Differs);
         }
         self.run_scrub(cx);
     }

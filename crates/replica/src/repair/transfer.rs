@@ -3,6 +3,7 @@
 use super::resync::Reading;
 use crate::action::Action;
 use crate::context::GroupCx;
+use crate::finding::Flaw;
 use crate::primary::Primary;
 use azekura_base::{BlockIndex, BlockRange, Body, Checksum, DeviceId, Extent, IoStatus, UNKNOWN_CHECKSUM};
 use azekura_wire::{DIGEST_SPAN_BLOCKS, Message, Repair, RepairOk};
@@ -46,7 +47,7 @@ impl Primary {
                 resync.withhold(blocks);
                 if !is_mark && self.repair.repairs.is_refused_for_long(&blocks, now) {
                     // Another copy may have it; if none has, it is lost.
-                    self.mend(cx, cx.me, blocks);
+                    self.mend(cx, cx.me, blocks, Flaw::Damaged);
                 }
                 return;
             }

@@ -1,9 +1,10 @@
 //! Bad blocks that scrubs and readers have found, noted in the configuration, where every node's status shows them.
 
+use crate::bridge::scrubs::Noting;
 use azekura_base::PgId;
 use azekura_meta::MetaClient;
 use azekura_meta::time::unix_seconds;
-use azekura_model::{BlockFlaw, FOUND_BLOCKS_MAX, FoundBlockRecord, ScrubRecord};
+use azekura_model::{BlockFlaw, FOUND_BLOCKS_MAX, FoundBlockRecord, MetaError, ScrubRecord};
 use azekura_node::{FoundBlock, ScrubWish};
 use azekura_replica::{Flaw, ScrubKind, ScrubReport};
 use std::collections::BTreeMap;
@@ -30,8 +31,14 @@ fn record(found: FoundBlock, at: u64) -> FoundBlockRecord {
     }
 }
 
-/// Tells of a scrub, and notes it.
-pub async fn scrubbed(client: MetaClient, pg: PgId, wish: ScrubWish, (report, found): (ScrubReport, Vec<FoundBlock>)) {
+/// Tells of a scrub, and notes it: what it has mended, no other will find.
+pub async fn scrubbed(
+    client: MetaClient,
+    noting: Noting,
+    pg: PgId,
+    wish: ScrubWish,
+    (report, found): (ScrubReport, Vec<FoundBlock>),
+) {
     if report.findings() > 0 {
         let places = found.iter().take(FOUND_BLOCKS_MAX).map(|found| format!("; {}", record(found.clone(), 0)));
         tracing::error!(
@@ -48,18 +55,28 @@ pub async fn scrubbed(client: MetaClient, pg: PgId, wish: ScrubWish, (report, fo
     let (done, findings) = (unix_seconds(), report.findings());
     let note = |scrub: &mut ScrubRecord| {
         if report.kind == ScrubKind::Deep {
-            scrub.deep.ended(done, wish.deep, findings);
             // All that readers have met was looked at again.
-            scrub.met = 0;
-            scrub.found.clear();
+            if scrub.deep.done == wish.deep.done {
+                scrub.met = 0;
+                scrub.found.clear();
+            }
+            scrub.deep.ended(done, wish.deep.wanted, wish.deep.done, findings);
         }
-        scrub.light.ended(done, wish.light, findings);
+        scrub.light.ended(done, wish.light.wanted, wish.light.done, findings);
         let at = if report.kind == ScrubKind::Deep { scrub.deep.done } else { scrub.light.done };
         scrub.note_found(found.iter().take(FOUND_BLOCKS_MAX).map(|found| record(found.clone(), at)));
     };
-    if let Err(error) = client.update_scrub(pg, note).await {
-        tracing::warn!(group = %pg, "can't note that group {pg} was scrubbed: {error}");
+    loop {
+        match client.update_scrub(pg, note).await {
+            // Who looks what is due sees it.
+            Ok(revision) => break drop(client.model_at(revision).await),
+            // Its class is gone.
+            Err(MetaError::NotFound { .. }) => break,
+            Err(error) => tracing::warn!(group = %pg, "can't note that group {pg} was scrubbed: {error}"),
+        }
+        tokio::time::sleep(RETRY_PAUSE).await;
     }
+    noting.end(pg);
 }
 
 /// Bad blocks of one group that readers have met: how many, and the newest.

@@ -3,11 +3,12 @@
 use crate::bridge::attachments::Keeper;
 use crate::bridge::found::{Met, scrubbed};
 use crate::bridge::nexuses::NexusKeeper;
+use crate::bridge::scrubs::Noting;
 use crate::bridge::statistics::Failures;
 use crate::driver::clients;
 use crate::driver::commands::Command;
 use crate::driver::messages::{Handles, Report};
-use azekura_base::{DeviceId, PgId, Shard, Warning};
+use azekura_base::{DeviceId, LayerId, PgId, Shard, Warning};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::CasOutcome;
 use azekura_meta::time::now_rfc3339;
@@ -52,6 +53,7 @@ pub async fn carry_out(
     shards: Handles,
     failures: Failures,
     keeper: Keeper,
+    noting: Noting,
     mut reports: mpsc::UnboundedReceiver<(Shard, Report)>,
 ) {
     let met = Met::default();
@@ -85,19 +87,12 @@ pub async fn carry_out(
                 time.as_millis()
             ),
             Report::LayerDropped(device, layer) | Report::LayerMerged(device, layer) => {
-                let client = client.clone();
-                tokio::spawn(async move {
-                    while let Err(error) = client.confirm_layer_gone(layer, device).await {
-                        tracing::warn!(
-                            layer = %layer,
-                            device = %device,
-                            "can't note that layer {layer} is gone from device {device}: {error}"
-                        );
-                        tokio::time::sleep(RETRY_PAUSE).await;
-                    }
-                });
+                tokio::spawn(note_layer_gone(client.clone(), device, layer));
             }
-            Report::Scrubbed(pg, wish, scrub) => drop(tokio::spawn(scrubbed(client.clone(), pg, wish, scrub))),
+            Report::Scrubbed(pg, wish, scrub) => {
+                noting.begin(pg);
+                tokio::spawn(scrubbed(client.clone(), noting.clone(), pg, wish, scrub));
+            }
             Report::Found(pg, found) => met.note(&client, pg, found),
             Report::CopyForgotten(device, pg) => {
                 let client = client.clone();
@@ -124,6 +119,18 @@ pub async fn carry_out(
                 tokio::spawn(propose(client.clone(), shards.clone(), shard, pg, device, config));
             }
         }
+    }
+}
+
+/// Notes in the configuration that a device has nothing of a layer any more.
+async fn note_layer_gone(client: MetaClient, device: DeviceId, layer: LayerId) {
+    while let Err(error) = client.confirm_layer_gone(layer, device).await {
+        tracing::warn!(
+            layer = %layer,
+            device = %device,
+            "can't note that layer {layer} is gone from device {device}: {error}"
+        );
+        tokio::time::sleep(RETRY_PAUSE).await;
     }
 }
 

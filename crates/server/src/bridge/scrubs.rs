@@ -7,9 +7,12 @@ use azekura_base::{NodeId, PgId, Shard};
 use azekura_meta::MetaClient;
 use azekura_meta::time::unix_seconds;
 use azekura_model::{Model, ScrubRecord, ScrubTimes};
-use azekura_node::ScrubWish;
+use azekura_node::{ScrubSeen, ScrubWish};
 use azekura_replica::ScrubKind;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::task::JoinHandle;
 
 /// Pause between two looks.
 const LOOK_PAUSE: Duration = Duration::from_secs(2);
@@ -40,18 +43,51 @@ impl Intervals {
             (false, true) => ScrubKind::Light,
             (false, false) => return None,
         };
-        Some(ScrubWish { kind, deep: scrub.deep.wanted, light: scrub.light.wanted })
+        let seen = |times: &ScrubTimes| ScrubSeen { wanted: times.wanted, done: times.done };
+        Some(ScrubWish { kind, deep: seen(&scrub.deep), light: seen(&scrub.light) })
     }
 }
 
-/// Hands the groups that are due to the shards of their primaries, which take them in turn; ends with its task.
-pub async fn run(client: MetaClient, shards: Handles, node: NodeId, intervals: Intervals) {
-    loop {
-        tokio::time::sleep(LOOK_PAUSE).await;
-        for (shard, pg, wish) in due(&client.model(), node, intervals, unix_seconds()) {
-            shards.send(shard, Command::Scrub(pg, wish));
-        }
+/// Groups whose scrubs have ended and are not noted yet: by their records they are still due.
+#[derive(Clone, Default)]
+pub struct Noting(Arc<Mutex<BTreeSet<PgId>>>);
+
+impl Noting {
+    fn with<T>(&self, look: impl FnOnce(&mut BTreeSet<PgId>) -> T) -> T {
+        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
+
+    /// The group's scrub is to be noted.
+    pub fn begin(&self, pg: PgId) {
+        self.with(|groups| groups.insert(pg));
+    }
+
+    /// The scrub is noted, or nobody will.
+    pub fn end(&self, pg: PgId) {
+        self.with(|groups| groups.remove(&pg));
+    }
+
+    fn has(&self, pg: PgId) -> bool {
+        self.with(|groups| groups.contains(&pg))
+    }
+}
+
+/// Hands the groups that are due to the shards of their primaries, which take them in turn, as long as the task runs;
+/// but for those that are being noted.
+pub fn start(client: MetaClient, shards: Handles, node: NodeId, intervals: Intervals) -> (Noting, JoinHandle<()>) {
+    let noting = Noting::default();
+    let known = noting.clone();
+    let looking = async move {
+        loop {
+            tokio::time::sleep(LOOK_PAUSE).await;
+            for (shard, pg, wish) in due(&client.model(), node, intervals, unix_seconds()) {
+                if !known.has(pg) {
+                    shards.send(shard, Command::Scrub(pg, wish));
+                }
+            }
+        }
+    };
+    (noting, tokio::spawn(looking))
 }
 
 /// The groups with a primary on `node` that are due at time `now`, seconds since 1970, and the shards of the primaries.

@@ -5,7 +5,7 @@ use crate::plan::Mode;
 use crate::report::Invariant;
 use crate::world::World;
 use azekura_base::PgId;
-use azekura_node::ScrubWish;
+use azekura_node::{ScrubSeen, ScrubWish};
 use azekura_replica::{ScrubKind, ScrubReport};
 
 impl World {
@@ -26,7 +26,8 @@ impl World {
         let kind = if deep { ScrubKind::Deep } else { ScrubKind::Light };
         let next = random.spread_millis(500, 5000);
         for life in self.lives() {
-            self.tell(life, |node| node.scrub(pg, ScrubWish { kind, deep: 0, light: 0 }));
+            let unseen = ScrubSeen::default();
+            self.tell(life, |node| node.scrub(pg, ScrubWish { kind, deep: unseen, light: unseen }));
         }
         self.cue_at(self.now + next, Cue::Scrub);
     }
