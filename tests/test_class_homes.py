@@ -43,10 +43,10 @@ def write_everywhere(node, volume):
                 client.write(chunk * CHUNK + block * 4096, bytes([chunk, block]) * 2048)
 
 
-def drawn_to(cluster, writer, sites_nodes, volume):
+def drawn_to(cluster, writer, nodes, volume):
     def all_are_there():
         write_everywhere(writer, volume)
-        return sum(led(node) for node in sites_nodes) == GROUPS
+        return sum(led(node) for node in nodes) == GROUPS
 
     wait_until(all_are_there, 240, "the primaries' way to where the writes come from")
 
@@ -92,11 +92,11 @@ def test_what_can_not_be(cluster):
     assert "no device in use is there" in cluster.json("class", "show", "far")["problem"]
     with pytest.raises(CliError, match="in site 'london', and no device in use is there"):
         cluster.cli("volume", "create", "v", "1GiB", "--class", "far")
-    # Four devices of 2 GiB: a volume fits into the cluster, and not into the site.
+    # Four devices of 512 MiB: a volume fits into the cluster, and not into the site.
     cluster.cli("class", "create", "near", "--copies", "1", "--home", "berlin", "--overcommit", "1")
     with pytest.raises(CliError, match="of the devices in site 'berlin' when full"):
-        cluster.cli("volume", "create", "v", "5GiB", "--class", "near")
-    cluster.cli("volume", "create", "v", "3GiB", "--class", "near")
+        cluster.cli("volume", "create", "v", "1536MiB", "--class", "near")
+    cluster.cli("volume", "create", "v", "768MiB", "--class", "near")
 
 
 def test_the_driver_takes_the_class_near_the_pod(cluster):
@@ -123,7 +123,7 @@ def test_the_driver_takes_the_class_near_the_pod(cluster):
     assert 0 < capacity(berlin, **homes) < capacity(there, **homes)
     assert capacity(london, **homes) == 0
 
-    def create(name, *places, size=GIB // 4, parameters=classes):
+    def create(name, *places, size=GIB // 16, parameters=classes):
         wanted = {"requisite": [], "preferred": list(places)}
         made = controller.call(
             "Controller/CreateVolume",
@@ -143,7 +143,7 @@ def test_the_driver_takes_the_class_near_the_pod(cluster):
     # The same call again, after the pod was placed elsewhere.
     assert create("one", berlin) == "paris"
     # No room at home.
-    assert create("large", berlin, size=7 * GIB // 2) == "any"
+    assert create("large", berlin, size=7 * GIB // 8) == "any"
     with pytest.raises(CsiError, match="none of the classes berlin, paris keeps a copy") as refused:
         create("nowhere", london, parameters={"class": "berlin,paris"})
     assert refused.value.code == "ResourceExhausted"

@@ -18,7 +18,8 @@ MIB = 2**20
 
 @pytest.fixture(scope="module")
 def started(module_cluster):
-    return module_cluster()
+    # Volumes of the driver's classes promise no more than four times what there is.
+    return module_cluster(device_size="2GiB")
 
 
 @pytest.fixture(scope="module")

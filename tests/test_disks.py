@@ -74,7 +74,7 @@ def sound(node):
     for device in sorted(node.data.glob("device-*")):
         # The kernel ends what a killed process had under way before it gives up the process's locks.
         told = lambda: run_cli("store", "check", "--deep", device)  # noqa: E731, B023
-        wait_until(lambda: "would block" not in told().stderr, 30, "the device")
+        wait_until(lambda: "would block" not in told().stderr, 120, "the device")
         checked = told()
         assert checked.returncode == 0, checked
 
@@ -86,7 +86,7 @@ def test_blank_disks_become_devices_and_are_found_again(make_cluster, disks):
     cluster.start()
     # A device is up as soon as its group's peers may use it; its size comes with the node's next report.
     large = lambda: {name for name, device in devices(cluster).items() if device["capacity_bytes"] > 0.9 * SIZE}  # noqa: E731
-    wait_until(lambda: large() == {"device-0", "device-1"}, 30, "the sizes of both devices")
+    wait_until(lambda: large() == {"device-0", "device-1"}, 120, "the sizes of both devices")
     assert os.readlink(node.data / "device-1" / "log") == str(disks.name("disk-b"))
     cluster.create_volume("vol1", "256MiB", copies=1)
     pattern = os.urandom(MIB)
@@ -100,7 +100,7 @@ def test_blank_disks_become_devices_and_are_found_again(make_cluster, disks):
     disks.add("disk-c")
     node.disks = [disks.folder / "by-id" / "disk-*"]
     cluster.start()
-    wait_until(lambda: set(devices(cluster)) == {"device-0", "device-1", "device-2"}, 30, "the third device")
+    wait_until(lambda: set(devices(cluster)) == {"device-0", "device-1", "device-2"}, 120, "the third device")
     with Client(node.uri()) as client:
         for at in range(0, 256 * MIB, 32 * MIB):
             assert client.read(at, MIB) == pattern
@@ -113,7 +113,8 @@ def test_blank_disks_become_devices_and_are_found_again(make_cluster, disks):
         disks.name(disk).symlink_to(loop)
     node.start()
     swapped = lambda: [device for device in devices(cluster).values() if device.get("failure")]  # noqa: E731
-    wait_until(lambda: run_cli("device", "list", api=node.api).returncode == 0 and len(swapped()) == 2, 30, "a failure")
+    answers = lambda: run_cli("device", "list", api=node.api).returncode == 0  # noqa: E731
+    wait_until(lambda: answers() and len(swapped()) == 2, 120, "a failure")
     for device in swapped():
         assert "is the disk of device" in device["problem"] and device["failure"] != "lost", device
     node.stop()
@@ -133,7 +134,7 @@ def test_a_disk_that_comes_late_is_waited_for(make_cluster, disks):
     node.stop()
     disks.remove("disk-b")
     node.start()
-    wait_until(lambda: run_cli("device", "list", api=node.api).returncode == 0, 30, "the node")
+    wait_until(lambda: run_cli("device", "list", api=node.api).returncode == 0, 120, "the node")
     assert node.alive
     disks.add("disk-b")
     cluster.wait_healthy()
@@ -163,11 +164,11 @@ def test_a_pattern_may_find_nothing(make_cluster, disks):
     run("mkfs.ext4", "-q", "-F", other)
     two.stop()
     two.start()
-    wait_until(lambda: "azekura store wipe" in two.log(), 30, "the refusal")
+    wait_until(lambda: "azekura store wipe" in two.log(), 120, "the refusal")
     two.stop()
     assert wipe(other, "--yes").returncode == 0
     two.start()
-    wait_until(lambda: len(cluster.json("device", "list")) == 2, 30, "the second node's device")
+    wait_until(lambda: len(cluster.json("device", "list")) == 2, 120, "the second node's device")
     cluster.wait_healthy()
 
 
@@ -214,7 +215,7 @@ def test_a_disk_with_something_on_it_is_left_alone(make_cluster, disks, what):
     assert wipe(disk, "--yes").returncode == 0
     node.stop()
     cluster.start()
-    wait_until(lambda: set(devices(cluster)) == {"device-0", "device-1"}, 30, "the disk that was wiped")
+    wait_until(lambda: set(devices(cluster)) == {"device-0", "device-1"}, 120, "the disk that was wiped")
 
 
 def test_a_disk_that_is_used_is_left_alone(make_cluster, disks, folder):

@@ -19,8 +19,11 @@ SKIPPED_MIB = 64
 
 
 @pytest.fixture
-def cluster(four_nodes):
-    return four_nodes
+def cluster(make_cluster):
+    """Devices with more segments than are filled."""
+    started = make_cluster(nodes=4, config="etcd", device_size="1GiB")
+    started.create_volume()
+    return started
 
 
 def change(path, **fields):

@@ -20,7 +20,7 @@ BLOCK, MIB, GIB = 4096, 2**20, 2**30
 
 @pytest.fixture(scope="module")
 def cluster(module_cluster):
-    return module_cluster()
+    return module_cluster(device_size="2GiB")
 
 
 @pytest.fixture

@@ -132,7 +132,7 @@ class Cluster:
         folder,
         nodes=3,
         config="embedded",
-        device_size="2GiB",
+        device_size="512MiB",
         sites=(),
         node_options=(),
         program=None,
@@ -156,6 +156,8 @@ class Cluster:
         self.api_access = api_access
         # Whether the embedded server speaks TLS; nodes then join by tokens.
         self.config_tls = config_tls
+        # Classes whose volumes may promise more than the devices hold, and wait for as long as it takes.
+        self.generous = set()
         self.config_port = free_port()
         self.etcd = None
         self.etcd_peer_port = free_port() if config == "etcd" else None
@@ -242,7 +244,12 @@ class Cluster:
 
     def create_volume(self, name="vol1", size="1GiB", copies=2, shared=False):
         """A volume for one node's clients at a time, or for those of all nodes."""
-        self.cli("volume", "create", name, size, "--copies", copies, *(["--shared"] if shared else []))
+        made = self.json("volume", "create", name, size, "--copies", copies, *(["--shared"] if shared else []))
+        if made["class"] not in self.generous:
+            # Devices are small, since a new one is written once from end to end; and on a machine that is slow today a
+            # node's start may take longer than clients wait by default.
+            self.cli("class", "set", made["class"], "--overcommit", 64, "--io-timeout", "never")
+            self.generous.add(made["class"])
         self.wait_healthy()
         return name
 
