@@ -3,7 +3,7 @@
 
 help_fuzz() {
     cat <<'TEXT'
-usage: ./dev fuzz [--inputs N] [--handshakes N]
+usage: ./dev fuzz [--inputs N]
 
 Gives every parser of bytes that come before anybody has proved anything (NBD, iSCSI, NVMe/TCP, vhost-user, the data port,
 tokens, secrets) random, damaged and cut inputs: the property tests that ./dev test runs with 256 inputs each, with more.
