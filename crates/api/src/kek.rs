@@ -98,6 +98,9 @@ pub struct RewrapKeys {
     /// Also while nodes give no sign of life, of which nobody knows what they have.
     #[serde(default)]
     pub force: bool,
+    /// The answer's `next` to the request before: none of the data keys before that is looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
 }
 
 /// What one request has wrapped anew: a part of all, so that no request takes long.
@@ -111,9 +114,11 @@ pub struct RewrappedView {
     pub version: u32,
     /// Data keys that were wrapped anew.
     pub rewrapped: u64,
-    /// Data keys that are still wrapped with an older version or by another provider, and have not failed: the same is
-    /// to be asked again.
+    /// Data keys that are still to be looked at: the next request does that.
     pub left: u64,
+    /// What the next request has as `after`, while keys are left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
     /// Data keys that are wrapped with a secret of their volume's own: these stay as they are.
     #[serde(default, skip_serializing_if = "crate::is_zero")]
     pub by_secrets: u64,

@@ -64,25 +64,15 @@ impl RewrapArgs {
     fn run(self) -> Result<ExitCode, CliError> {
         let client = self.api.client()?;
         let mut progress = Progress::new();
-        let mut all = RewrappedView {
-            provider: String::new(),
-            version: 0,
-            rewrapped: 0,
-            left: 0,
-            by_secrets: 0,
-            failed: Vec::new(),
-        };
-        loop {
-            let part = client.send::<KekRewrap>([], &RewrapKeys { force: self.force })?;
-            all.rewrapped += part.rewrapped;
-            let is_stuck = part.rewrapped == 0;
-            // What has failed fails again in each part.
-            all = RewrappedView { rewrapped: all.rewrapped, ..part };
-            if all.left == 0 || is_stuck {
-                break;
-            }
+        let mut asked = RewrapKeys { force: self.force, after: None };
+        let mut all = client.send::<KekRewrap>([], &asked)?;
+        while all.next.is_some() && all.next != asked.after {
             let done = all.rewrapped;
             progress.part(done, done + all.left, format!("{done} of {} keys are wrapped anew", done + all.left));
+            asked.after = all.next;
+            let part = client.send::<KekRewrap>([], &asked)?;
+            all.failed.extend(part.failed);
+            all = RewrappedView { rewrapped: done + part.rewrapped, failed: all.failed, ..part };
         }
         drop(progress);
         let is_whole = all.left == 0 && all.failed.is_empty();

@@ -19,6 +19,7 @@ mod rewrap;
 
 pub use by_secret::NotOpened;
 use by_secret::{Brought, Making};
+pub(crate) use rewrap::Part;
 
 /// How long whoever has the key is waited for: a little longer than it waits for a network itself.
 const ANSWER_WAIT: Duration = PROVIDER_WAIT.saturating_add(Duration::from_secs(1));

@@ -6,13 +6,14 @@ use azekura_api::endpoint::{KekRewrap, KekShow, NodeKeksShow};
 use azekura_api::{
     ErrorCode, KekMarkView, KekVersionView, KekView, NodeKekView, NodeKeks, NodeKeksView, RewrapKeys, RewrappedView,
 };
-use azekura_base::NodeId;
+use azekura_base::{KeyId, NodeId};
 use azekura_model::{CSI_PROVIDER, Model};
 use azekura_secrets::version_of;
 
 use super::call::{Answer, Call};
 use super::error::ApiError;
 use super::{Api, peers};
+use crate::data_keys::Part;
 
 /// Data keys that one request wraps anew at most.
 const REWRAPS_MAX: usize = 200;
@@ -45,7 +46,7 @@ pub(super) async fn show(Call { api, .. }: Call<KekShow>) -> Answer<KekShow> {
 }
 
 pub(super) async fn rewrap(Call { api, body, .. }: Call<KekRewrap>) -> Answer<KekRewrap> {
-    let RewrapKeys { force } = body;
+    let RewrapKeys { force, after } = body;
     let model = api.meta.model();
     let keks = Keks::gather(&api, &model).await;
     if let Some(why) = keks.why_not(&model, force) {
@@ -55,11 +56,12 @@ pub(super) async fn rewrap(Call { api, body, .. }: Call<KekRewrap>) -> Answer<Ke
     }
     let (provider, version) = keks.newest().map_or_else(Default::default, |kek| (kek.provider.clone(), kek.version));
     let refused = |why| ApiError::new(ErrorCode::Unavailable, why, None);
-    let older = api.keys.older(&model, version).count();
     let mut known_at = 0;
-    let by_secrets = by_secrets(&model);
-    let mut told = RewrappedView { provider, version, rewrapped: 0, left: 0, by_secrets, failed: Vec::new() };
-    for (id, wrapped) in api.keys.rewrap(&model, version, REWRAPS_MAX).await.map_err(refused)? {
+    let (by_secrets, after) = (by_secrets(&model), after.map(KeyId));
+    let Part { done, left, upto } = api.keys.rewrap(&model, version, after, REWRAPS_MAX).await.map_err(refused)?;
+    let (left, next) = (left as u64, upto.filter(|_| left > 0).map(|id| id.0));
+    let mut told = RewrappedView { provider, version, rewrapped: 0, left, next, by_secrets, failed: Vec::new() };
+    for (id, wrapped) in done {
         match wrapped {
             Ok((from, to)) => {
                 let (is_done, revision) = api.meta.rewrap_key(id, &from, &to).await?;
@@ -71,7 +73,6 @@ pub(super) async fn rewrap(Call { api, body, .. }: Call<KekRewrap>) -> Answer<Ke
     }
     // The next request goes on behind these.
     api.meta.model_at(known_at).await?;
-    told.left = (older as u64).saturating_sub(told.rewrapped + told.failed.len() as u64);
     Ok(told.into())
 }
 

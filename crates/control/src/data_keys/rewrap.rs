@@ -1,5 +1,6 @@
 //! Data keys are wrapped anew, by the newest key of the provider that wraps new ones.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,25 +14,48 @@ use super::{ANSWER_WAIT, DataKeys, Wrapped, number, open, within, wrap};
 /// What wraps a data key, and what would anew; or why that can't be made.
 pub type Rewrapped = Result<(Wrapping, Wrapping), String>;
 
+/// Some data keys of those that are to be wrapped anew.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Part {
+    /// What was tried.
+    pub done: BTreeMap<KeyId, Rewrapped>,
+    /// How many are left.
+    pub left: usize,
+    /// Behind which these are.
+    pub upto: Option<KeyId>,
+}
+
 /// After this time no further data key is begun in one call.
 const REWRAP_WAIT: Duration = Duration::from_secs(10);
 
 impl DataKeys {
-    /// Of the data keys that are not wrapped by this version of the provider that wraps new ones, so many at most: what
-    /// wraps each, and what would wrap it then, or why that can't be made. Each was opened and compared with its check
-    /// value before, and what was wrapped opens again. What would take too long is left for the next call.
+    /// Of the data keys behind `after` that are not wrapped by this version of the provider that wraps new ones, the
+    /// first `most`: what wraps each, and what would wrap it then, or why that can't be made. Each was opened and
+    /// compared with its check value before, and what was wrapped opens again. What would take too long is left for the
+    /// next call, which goes on where this one ends: so keys that fail are in nobody's way.
     ///
     /// # Errors
     /// When there is no provider.
-    pub async fn rewrap(&self, model: &Model, newest: u32, most: usize) -> Result<Vec<(KeyId, Rewrapped)>, String> {
+    pub async fn rewrap(&self, model: &Model, newest: u32, after: Option<KeyId>, most: usize) -> Result<Part, String> {
+        let older: Vec<_> = self.older(model, newest).filter(|record| Some(record.id) > after).collect();
+        let done = self.tried(model, &older[..older.len().min(most)]).await?;
+        let whole = older.iter().take_while(|record| done.contains_key(&record.id)).count();
+        let upto = older[..whole].last().map(|record| record.id).or(after);
+        Ok(Part { done, left: older.len() - whole, upto })
+    }
+
+    /// These data keys, wrapped anew; some may be missing, for which there was no time.
+    async fn tried(&self, model: &Model, records: &[&DataKeyRecord]) -> Result<BTreeMap<KeyId, Rewrapped>, String> {
         let (wraps, cluster, begun) = (self.wraps()?, number(model)?, Instant::now());
-        let mut done = Vec::new();
+        let mut done = BTreeMap::new();
         let mut by_provider: Vec<(Arc<dyn KeyProvider>, Wrapped)> = Vec::new();
-        for record in self.older(model, newest) {
-            let Some(generation) = record.current() else { continue };
+        for record in records {
+            let Some(generation) = record.current() else {
+                done.insert(record.id, Err("its record names no generation".to_owned()));
+                continue;
+            };
             match self.providers.of(generation) {
-                Err(why) if done.len() < most => done.push((record.id, Err(why))),
-                Err(_) => {}
+                Err(why) => drop(done.insert(record.id, Err(why))),
                 Ok(provider) => {
                     let of = by_provider.iter_mut().find(|(known, _)| known.name() == provider.name());
                     let one = (record.id, generation.clone());
@@ -42,13 +66,11 @@ impl DataKeys {
                 }
             }
         }
-        let mut left = most;
         for (provider, records) in by_provider {
-            for batch in records[..records.len().min(left)].chunks(UNWRAPS_MAX) {
+            for batch in records.chunks(UNWRAPS_MAX) {
                 if begun.elapsed() > REWRAP_WAIT {
                     return Ok(done);
                 }
-                left -= batch.len();
                 let (asked, records) = (Arc::clone(&provider), batch.to_vec());
                 let opened = within(ANSWER_WAIT, move || open(&*asked, cluster, &records)).await;
                 let keys = match opened {
@@ -62,7 +84,7 @@ impl DataKeys {
                     if begun.elapsed() > REWRAP_WAIT {
                         return Ok(done);
                     }
-                    done.push((*id, anew(&wraps, KeyPlace { cluster, key: *id }, generation, key).await));
+                    done.insert(*id, anew(&wraps, KeyPlace { cluster, key: *id }, generation, key).await);
                 }
             }
         }

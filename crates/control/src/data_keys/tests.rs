@@ -124,10 +124,14 @@ async fn what_an_older_key_wraps_is_wrapped_anew_and_opens_as_before() {
         fixture.put(record);
     }
     let model = fixture.memory.model().clone();
-    assert_eq!(fixture.keys.rewrap(&model, 1, 9).await, Ok(Vec::new()), "there is no newer one");
+    let none = Part { done: BTreeMap::new(), left: 0, upto: None };
+    assert_eq!(fixture.keys.rewrap(&model, 1, None, 9).await, Ok(none), "there is no newer one");
     fixture.write_lines(&format!("1 {}\n2 {}\n", "1".repeat(64), "2".repeat(64)));
-    assert_eq!(fixture.keys.rewrap(&model, 2, 2).await.unwrap().len(), 2, "no more than was asked for");
-    let mut anew = BTreeMap::from_iter(fixture.keys.rewrap(&model, 2, 9).await.unwrap());
+    let two_keys = fixture.keys.rewrap(&model, 2, None, 2).await.unwrap();
+    assert_eq!((two_keys.done.len(), two_keys.left), (2, 1), "no more than was asked for");
+    let rest = fixture.keys.rewrap(&model, 2, two_keys.upto, 2).await.unwrap();
+    assert_eq!((rest.done.len(), rest.left), (1, 0), "from where the call before has ended");
+    let mut anew = fixture.keys.rewrap(&model, 2, None, 9).await.unwrap().done;
     assert!(anew[&foreign.id].as_ref().is_err_and(|why| why.contains("check value")), "it is not what it says it is");
     let (from, to) = anew.remove(&one.id).unwrap().unwrap();
     assert!(from == one.generations[0].wrapping() && to.provider == "file" && to.wrapped.starts_with("2:"));
@@ -222,7 +226,7 @@ async fn keys_move_to_the_provider_that_wraps() {
     assert_eq!(keys.draw(fixture.memory.model(), None).await.unwrap().generations[0].provider, "kmip");
     let shown = keys.keks(fixture.memory.model()).await.unwrap();
     assert_eq!(shown.iter().map(|of| of.provider).collect::<Vec<_>>(), ["file", "kmip"]);
-    let mut anew = BTreeMap::from_iter(keys.rewrap(fixture.memory.model(), 1, 9).await.unwrap());
+    let mut anew = keys.rewrap(fixture.memory.model(), 1, None, 9).await.unwrap().done;
     assert!(anew[&lost.id].as_ref().is_err_and(|why| why.contains("--vault")), "{anew:?}");
     let (from, to) = anew.remove(&one.id).unwrap().unwrap();
     assert_eq!((from.provider.as_str(), to.provider.as_str()), ("file", "kmip"));
