@@ -34,6 +34,7 @@ fn damaged_blocks_are_written_anew_from_a_good_copy() {
     cluster.settle();
     assert!(cluster.damaged.is_empty(), "{:?}", cluster.damaged);
     assert_eq!(cluster.mended, [(device(0), BlockIndex(3)), (device(1), BlockIndex(5))].into());
+    assert_eq!(cluster.mended_for_readers, cluster.mended, "no scrub tells of them");
     assert_eq!(cluster.map(0), cluster.map(1));
     assert_eq!((cluster.map(0)[&(ChunkIndex(0), 3)], cluster.map(1)[&(ChunkIndex(0), 5)]), (3, 5));
 }

@@ -42,6 +42,7 @@ fn damage_and_differences_are_found_and_mended() {
         (device(2), 60, Flaw::Damaged, true),
     ];
     assert_eq!(findings, wanted);
+    assert!(cluster.mended_for_readers.is_empty(), "nobody is told of one twice");
     assert!(cluster.damaged.is_empty(), "{:?}", cluster.damaged);
     assert_eq!(cluster.map(1), cluster.map(0));
     assert_eq!(cluster.map(2), cluster.map(0));

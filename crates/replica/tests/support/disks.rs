@@ -104,7 +104,12 @@ impl Cluster {
                 self.scrubbed.push(report);
                 self.findings.push(findings);
             }
-            Action::Mended { device, range, .. } => drop(self.mended.insert((device, range.first))),
+            Action::Mended { device, range, scrubbing } => {
+                self.mended.insert((device, range.first));
+                if !scrubbing {
+                    self.mended_for_readers.insert((device, range.first));
+                }
+            }
             action @ (Action::NoGoodCopy { .. } | Action::TooSlow(..)) => self.reported.push(action),
             Action::ServeStatus(..) => {}
             Action::Propose(config) => self.proposals.push_back((me, config)),

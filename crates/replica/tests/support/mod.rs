@@ -86,6 +86,8 @@ pub struct Cluster {
     pub findings: Vec<Vec<Finding>>,
     /// Blocks that were said to be written anew.
     pub mended: BTreeSet<(DeviceId, BlockIndex)>,
+    /// Those of them that no scrub tells of.
+    pub mended_for_readers: BTreeSet<(DeviceId, BlockIndex)>,
     /// Blocks that no copy can give.
     pub reported: Vec<Action>,
     /// Payload blocks that were sent as repairs.
@@ -136,6 +138,7 @@ impl Cluster {
             scrubbed: Vec::new(),
             findings: Vec::new(),
             mended: BTreeSet::new(),
+            mended_for_readers: BTreeSet::new(),
             reported: Vec::new(),
             repaired: 0,
             blocks_read: 0,
