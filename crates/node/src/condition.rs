@@ -34,6 +34,7 @@ impl Node {
         if look {
             self.report_unknown_blocks(id);
             self.note_fullness(id);
+            self.merge_layers(id);
         }
     }
 

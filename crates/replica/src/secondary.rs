@@ -124,6 +124,11 @@ impl Secondary {
         }
     }
 
+    /// The copy follows a primary, and its log has the record of that one's epoch: all that was committed before.
+    pub(crate) fn has_entered(&self, cx: &GroupCx) -> bool {
+        self.primary.is_some() && cx.epochs.recorded() == cx.epochs.followed()
+    }
+
     /// Something that was appended is durable.
     pub(crate) fn on_appended(&mut self, cx: &mut GroupCx) {
         self.owe_ack();

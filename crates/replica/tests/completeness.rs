@@ -74,7 +74,10 @@ fn a_copy_that_has_everything_is_complete() {
     cluster.pass(2 * SECOND);
     let disk = cluster.disk(1);
     let repaired = cluster.repaired;
+    assert!(cluster.group(0).is_whole() && cluster.group(1).is_whole());
     cluster.lose_the_end(1, disk);
+    assert!(!cluster.group(1).is_whole(), "its primary has not told what it lacks");
     cluster.pass(3 * SECOND);
+    assert!(cluster.group(1).is_whole());
     assert_eq!((cluster.config.in_sync.len(), cluster.repaired), (2, repaired), "there was nothing to repair");
 }

@@ -151,8 +151,6 @@ fn a_second_device_hangs_only_when_the_first_has_done_what_it_crawled_over() {
     );
 }
 
-/// A device hung for 3 s and its primary handed over; 15 ms after it had answered again the successor's device hung,
-/// which had by then left the other copy behind. That was two devices at a time, and the simulator's fault.
 #[test]
 fn a_second_device_hangs_only_when_the_copies_on_the_first_are_back() {
     run_as_drawn(Mode::Hangs, &[890_028_569]);
@@ -180,8 +178,6 @@ fn nodes_that_come_and_go_find_a_place_and_nothing_is_applied_twice() {
     assert!(faults(&total, "guest removed") > 50 && total.fenced > 10, "{total}");
 }
 
-/// A leader that had just begun to reign found something to level out while the copies were being compared. That was
-/// the simulator's fault: copies stay where they are then.
 #[test]
 fn copies_stay_where_they_are_while_they_are_compared() {
     run_as_drawn(Mode::Devices, &[978_882_093]);
@@ -466,7 +462,12 @@ fn a_chunk_may_be_mended_while_copies_are_compared() {
     must_hold(seed, &plan);
 }
 
-/// The panic names the seed.
+/// Of a layer that was merged after a start, a disk that had lied lacked a write, and was sent it only then.
+#[test]
+fn a_layer_is_merged_where_all_of_it_is() {
+    must_hold(664_030_079, &Plan { devices_fail: true, ..Plan::draw(Mode::Fsx, 664_030_079) });
+}
+
 #[test]
 fn seeds_that_nobody_knows_lose_nothing() {
     let fresh = RandomState::new().build_hasher().finish() % 1_000_000_000;

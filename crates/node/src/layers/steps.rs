@@ -70,19 +70,21 @@ impl Node {
             || !self.directory.layers.is_known(layer)
     }
 
-    /// Starts merges that the configuration asks of a device, once every copy on it is in sync: what a copy lacks of a
+    /// Starts merges that the configuration asks of a device, once every copy on it is whole: what a copy lacks of a
     /// merged layer could not be sent to it any more.
     pub(crate) fn merge_layers(&mut self, id: DeviceId) {
-        let whole =
-            self.copies.groups.iter().filter(|((_, device), _)| *device == id).all(|(_, group)| group.is_whole());
         let Some(device) = self.devices.get_mut(&id).filter(|device| device.open) else { return };
         let view = &self.directory.view;
         device.merging.retain(|layer| view.merging.contains_key(layer));
         let due = view
             .merging
             .iter()
-            .filter(|(layer, (_, devices))| whole && devices.contains(&id) && !device.merging.contains(layer));
+            .filter(|(layer, (_, devices))| devices.contains(&id) && !device.merging.contains(layer));
         let due: Vec<(LayerId, LayerId)> = due.map(|(layer, (into, _))| (*layer, *into)).collect();
+        let mut copies = self.copies.groups.iter().filter(|((_, device), _)| *device == id);
+        if due.is_empty() || !copies.all(|(_, group)| group.is_whole()) {
+            return;
+        }
         // What was begun in an earlier life goes on by itself.
         let (begun, due): (Vec<_>, Vec<_>) = due.into_iter().partition(|(layer, _)| device.store.is_ending(*layer));
         device.merging.extend(begun.into_iter().map(|(layer, _)| layer));

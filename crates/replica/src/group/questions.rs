@@ -108,12 +108,16 @@ impl Group {
         }
     }
 
-    /// True when this copy is in sync, as far as it knows: then it has everything that was committed before the
-    /// configuration that it knows.
+    /// True when this copy has everything that was committed before the configuration that it knows: it is in sync, and
+    /// part of an epoch that was opened in this life of it. Before that its primary may still send it what its disk has
+    /// lost of an earlier life, and had called durable.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        let learns = self.primary().is_none() && self.cx.completeness.is_learning();
-        !learns && self.cx.is_in_sync()
+        let entered = match &self.role {
+            Role::Primary(primary) => primary.is_open(),
+            Role::Secondary(secondary) => secondary.has_entered(&self.cx) && !self.cx.completeness.is_learning(),
+        };
+        entered && self.cx.is_in_sync()
     }
 
     /// The group's condition at time `now`.

@@ -104,16 +104,16 @@ impl Cluster {
                 self.scrubbed.push(report);
                 self.findings.push(findings);
             }
-            Action::Mended { device, range, scrubbing } => {
-                self.mended.insert((device, range.first));
-                if !scrubbing {
-                    self.mended_for_readers.insert((device, range.first));
-                }
-            }
+            Action::Mended { device, range, scrubbing } => self.note_mended((device, range.first), scrubbing),
             action @ (Action::NoGoodCopy { .. } | Action::TooSlow(..)) => self.reported.push(action),
             Action::ServeStatus(..) => {}
             Action::Propose(config) => self.proposals.push_back((me, config)),
         }
+    }
+
+    fn note_mended(&mut self, place: (DeviceId, BlockIndex), scrubbing: bool) {
+        self.mended.insert(place);
+        self.mended_for_readers.extend((!scrubbing).then_some(place));
     }
 
     /// The oldest record on its way to a copy's disk gets there. False when there is none.
