@@ -240,7 +240,7 @@ fn devices_that_are_taken_away_before_they_are_empty_are_noticed() {
 
 #[test]
 fn layers_that_nodes_do_not_tell_each_other_of_are_noticed() {
-    let caught = caught(Lie::UnheardLayers, Mode::Snapshots, 3);
+    let caught = caught(Lie::UnheardLayers, Mode::Snapshots, 8);
     assert!(caught.contains(&Invariant::CopiesEqual), "{caught:?}");
 }
 
