@@ -86,7 +86,7 @@ def test_blank_disks_become_devices_and_are_found_again(make_cluster, disks):
     cluster.start()
     # A device is up as soon as its group's peers may use it; its size comes with the node's next report.
     large = lambda: {name for name, device in devices(cluster).items() if device["capacity_bytes"] > 0.9 * SIZE}  # noqa: E731
-    wait_until(lambda: large() == {"device-0", "device-1"}, 120, "the sizes of both devices")
+    wait_until(lambda: large() == {"device-0", "device-1"}, 300, "the sizes of both devices")
     assert os.readlink(node.data / "device-1" / "log") == str(disks.name("disk-b"))
     cluster.create_volume("vol1", "256MiB", copies=1)
     pattern = os.urandom(MIB)
