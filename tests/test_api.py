@@ -3,7 +3,10 @@
 import json
 import re
 import subprocess
+import urllib.request
 from pathlib import Path
+
+from tools.harness.process import wait_until
 
 PAGE = Path(__file__).parent.parent / "docs" / "api.md"
 
@@ -36,8 +39,18 @@ def missing(shown, answer, where="answer"):
         yield f"{where} is {answer!r}, and {shown!r} in the page"
 
 
+def is_ready(node):
+    try:
+        with urllib.request.urlopen(f"{node.api}/v1/ready", timeout=10) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
+
+
 def test_the_examples_of_the_page(make_cluster):
     cluster = make_cluster()
+    # A cluster is healthy before the devices of all its nodes are open.
+    wait_until(lambda: is_ready(cluster.first), 300, "the node's devices")
     done = examples()
     assert len(done) > 10, done
     for command, shown in done:
