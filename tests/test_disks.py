@@ -79,6 +79,7 @@ def sound(node):
         assert checked.returncode == 0, checked
 
 
+@pytest.mark.alone
 def test_blank_disks_become_devices_and_are_found_again(make_cluster, disks):
     cluster = make_cluster(nodes=1, start=False)
     node = cluster.first
