@@ -2,8 +2,8 @@
 //! of a group are made of them, so that nothing is copied field by field on a write's way.
 
 use crate::{
-    BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, Checksums, ChunkIndex, Epoch, LayerId, PgId, RequestId, Sequence, SessionId,
-    block_checksums,
+    BLOCK_SIZE, BlockIndex, CHUNK_BLOCKS, Checksums, ChunkIndex, Epoch, KeyGeneration, LayerId, PgId, RequestId,
+    Sequence, SessionId, block_checksums,
 };
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -125,6 +125,16 @@ impl Body {
         Body::Data { bytes, checksums }
     }
 
+    /// The same, encrypted under this generation of the volume's key. Zeros have none.
+    #[must_use]
+    pub fn under(self, key: KeyGeneration) -> Body {
+        match self {
+            Body::Data { bytes, checksums } => Body::Data { bytes, checksums: checksums.under(key) },
+            Body::Zero => Body::Zero,
+            Body::Lost { checksums } => Body::Lost { checksums: checksums.under(key) },
+        }
+    }
+
     /// The blocks are as they were when their checksums were made. True of what has no bytes.
     #[must_use]
     pub fn is_undamaged(&self) -> bool {
@@ -158,7 +168,7 @@ pub struct Prepared {
 /// A run of blocks as read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// Blocks with contents.
+    /// Blocks with contents, encrypted under one generation of a key, if they are.
     Data {
         /// Whole blocks.
         bytes: Bytes,
@@ -197,8 +207,16 @@ impl From<Extent> for Body {
 pub struct Run {
     /// Number of blocks.
     pub count: u16,
+    /// The blocks hold data: encrypted under this generation of a key, if they are.
+    pub data: Option<KeyGeneration>,
+}
+
+impl Run {
     /// The blocks hold data.
-    pub data: bool,
+    #[must_use]
+    pub fn is_data(&self) -> bool {
+        self.data.is_some()
+    }
 }
 
 /// When a write is acknowledged.

@@ -25,6 +25,9 @@ pub enum IoStatus {
     /// The volume holds something else than a compare-and-write expects; nothing was written. With the first byte that
     /// differs, counted from the first that was compared; of an encrypted volume, with the first of its unit.
     Miscompare(u16),
+    /// A block that the request changes or compares in part is encrypted under another generation of its volume's key
+    /// than the request: it has to be written whole first, under the request's generation.
+    OtherKey,
 }
 
 impl IoStatus {
@@ -41,6 +44,7 @@ impl IoStatus {
             IoStatus::Fenced => 7,
             IoStatus::Stale => 8,
             IoStatus::Miscompare(_) => 9,
+            IoStatus::OtherKey => 10,
         }
     }
 
@@ -57,6 +61,7 @@ impl IoStatus {
             7 => IoStatus::Fenced,
             8 => IoStatus::Stale,
             9 => IoStatus::Miscompare(0),
+            10 => IoStatus::OtherKey,
             _ => return None,
         })
     }
@@ -74,6 +79,7 @@ impl fmt::Display for IoStatus {
             IoStatus::Fenced => "the volume is not attached here any more",
             IoStatus::Stale => "the volume has another head layer",
             IoStatus::Miscompare(_) => "the volume holds something else than was expected",
+            IoStatus::OtherKey => "the block is encrypted under another generation of its key",
         })
     }
 }

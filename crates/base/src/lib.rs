@@ -19,6 +19,7 @@ mod inbox;
 mod io_limits;
 mod io_queue;
 mod join_token;
+mod key_generation;
 mod layers;
 mod mix;
 mod outbox;
@@ -42,7 +43,7 @@ pub use chap::{CHAP_MAX, CHAP_SECRET_MIN, ChapSecret, ChapSecrets, check_chap};
 pub use checksum::{
     Checksum, UNKNOWN_CHECKSUM, ZERO_BLOCK_CHECKSUM, block_checksums, checksum, checksum_append, is_zero,
 };
-pub use checksums::Checksums;
+pub use checksums::{BlockSum, Checksums};
 pub use dhchap::{DhchapKey, DhchapKeyError, DhchapTransform};
 pub use endpoint::Endpoint;
 pub use error::IoStatus;
@@ -57,6 +58,7 @@ pub use io_limits::{
 };
 pub use io_queue::{IoClass, IoQueue, READ_PASSED_OVER_MAX};
 pub use join_token::{JoinToken, JoinTokenError};
+pub use key_generation::{KeyGeneration, KeyGenerationError};
 pub use layers::{CompareLayers, Differences, DifferingBlocks, MeasureLayer, Measured, NotTold};
 pub use mix::mix64;
 pub use outbox::Outbox;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use azekura_base::{KeyId, SecretText};
 use azekura_cipher::Keyring;
 use azekura_meta::time::now_rfc3339;
-use azekura_model::{CSI_PROVIDER, DataKeyRecord, KeyGeneration, MetaError, Model, Unknown};
+use azekura_model::{CSI_PROVIDER, DataKeyRecord, MetaError, Model, Unknown, WrappedKey};
 use azekura_secrets::{DataKey, KekMark, KeyPlace, KeyProvider, PROVIDER_WAIT};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
@@ -42,7 +42,7 @@ const WAITS_FOR_SECRET: &str = "it waits for its secret: it opens when CSI stage
                                 volume unlock'";
 
 /// Data keys as their records have them.
-type Wrapped = Vec<(KeyId, KeyGeneration)>;
+type Wrapped = Vec<(KeyId, WrappedKey)>;
 
 /// The data keys of a node. Cheap to clone.
 #[derive(Clone)]
@@ -66,7 +66,7 @@ struct Providers {
 
 impl Providers {
     /// The one that wrapped a data key.
-    fn of(&self, generation: &KeyGeneration) -> Result<Arc<dyn KeyProvider>, String> {
+    fn of(&self, generation: &WrappedKey) -> Result<Arc<dyn KeyProvider>, String> {
         let found = self.all.iter().find(|provider| provider.name() == generation.provider);
         found.cloned().ok_or_else(|| match (self.all.is_empty(), &*generation.provider) {
             (_, CSI_PROVIDER) => WAITS_FOR_SECRET.to_owned(),
@@ -179,7 +179,7 @@ impl DataKeys {
         };
         let unknown = Unknown::default();
         let (provider, created) = (provider.to_owned(), now_rfc3339());
-        let generation = KeyGeneration { number: 0, provider, wrapped, check, created, unknown: unknown.clone() };
+        let generation = WrappedKey { number: 0, provider, wrapped, check, created, unknown: unknown.clone() };
         Ok(DataKeyRecord { id, generations: vec![generation], unknown })
     }
 
@@ -268,7 +268,7 @@ fn wrap(provider: &dyn KeyProvider, place: KeyPlace, key: &DataKey, check: &str)
 fn open(
     provider: &dyn KeyProvider,
     cluster: u128,
-    records: &[(KeyId, KeyGeneration)],
+    records: &[(KeyId, WrappedKey)],
 ) -> Result<Vec<Result<DataKey, String>>, String> {
     let place = |id: KeyId| KeyPlace { cluster, key: id };
     let wrapped: Vec<_> = records.iter().map(|(id, generation)| (place(*id), generation.wrapped.as_str())).collect();
@@ -276,7 +276,7 @@ fn open(
     if opened.len() != records.len() {
         return Err(format!("'{}' has opened more or fewer keys than it was asked for", provider.name()));
     }
-    let proven = |(opened, (id, generation)): (Result<DataKey, _>, &(KeyId, KeyGeneration))| {
+    let proven = |(opened, (id, generation)): (Result<DataKey, _>, &(KeyId, WrappedKey))| {
         let key = opened.map_err(|error: azekura_secrets::SecretsError| error.to_string())?;
         let is_it = key.has_check(*id, &generation.check);
         is_it

@@ -5,7 +5,7 @@ use azekura_base::{
     BLOCK_SIZE, Body, CHUNK_SIZE, Checksums, Endpoint, Extent, Generation, IoStatus, KeyId, LayerId, NodeId, PgId,
     SessionId, VolumeId, block_checksums, checksum,
 };
-use azekura_cipher::{UNIT_SIZE, VolumeKey};
+use azekura_cipher::{UNIT_SIZE, VolumeKey, VolumeKeys};
 use azekura_wire::{Message, ReadDone, WriteDone, WriteRequest};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ fn key() -> VolumeKey {
 }
 
 fn keyring(key: Result<VolumeKey, String>) -> Arc<Keyring> {
-    Arc::new(BTreeMap::from([(KEY, key.map(Arc::new))]))
+    Arc::new(BTreeMap::from([(KEY, key.map(|key| Arc::new(VolumeKeys::first(Arc::new(key)))))]))
 }
 
 fn gateway(keys: Arc<Keyring>) -> Gateway {

@@ -46,7 +46,10 @@ pub(crate) fn data_body(part: Part, bytes: Bytes, cipher: &Cipher) -> Body {
 pub(crate) fn expected(part: Part, bytes: &Bytes, cipher: &Cipher) -> Expected {
     match cipher {
         Cipher::Plain => Expected::new(bytes.clone(), 0),
-        Cipher::Encrypted(_) => Expected::new(cipher.encrypt(part, bytes.clone()), Expected::zeros_of(bytes)),
+        Cipher::Encrypted(_) => {
+            let expected = Expected::new(cipher.encrypt(part, bytes.clone()), Expected::zeros_of(bytes));
+            expected.under(cipher.writing())
+        }
     }
 }
 

@@ -25,6 +25,8 @@ mod gateway;
 mod operations;
 mod parts;
 mod reading;
+#[cfg(test)]
+mod rekeying_tests;
 mod request;
 mod room;
 #[cfg(feature = "sabotage")]
@@ -44,7 +46,7 @@ mod view;
 pub use azekura_cipher::Keyring;
 pub use backend::Backend;
 pub use gateway::{Effect, Gateway};
-pub use request::{Op, Outcome, Piece};
+pub use request::{Op, Outcome, Piece, Rekeyed};
 pub use statistics::{Counters, LATENCY_BUCKETS, VolumeStatistics};
 pub use unsettled::Unsettled;
 pub use view::{GroupView, VolumeView};

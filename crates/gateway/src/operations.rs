@@ -2,10 +2,11 @@
 
 use crate::ciphers::Cipher;
 use crate::cut::Part;
+use crate::parts::Wanted;
 use crate::reading;
-use crate::request::{Op, Outcome, Piece};
+use crate::request::{Op, Outcome, Piece, Rekeyed};
 use crate::statistics::VolumeStatistics;
-use azekura_base::{BLOCK_SIZE, Extent, Generation, IoStatus, Run, Slab, VolumeId};
+use azekura_base::{BLOCK_SIZE, Extent, Generation, IoStatus, KeyGeneration, Run, Slab, VolumeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -29,6 +30,30 @@ enum Kind {
     Write,
     Read(Vec<Piece>, Cipher),
     Status(Vec<(u64, bool)>),
+    Rekey(Box<Rekey>),
+}
+
+/// Blocks that are to be encrypted under another key (`gateway/rekeying.rs`), and what came of them.
+pub(crate) struct Rekey {
+    pub(crate) cipher: Cipher,
+    /// The generation that they are to have.
+    pub(crate) to: KeyGeneration,
+    /// How many more may be begun.
+    pub(crate) most: u32,
+    pub(crate) done: Rekeyed,
+    /// The part of a client's write that waits for it; `None`: it was asked for.
+    pub(crate) resumes: Option<Wanted>,
+}
+
+/// How a request ended.
+pub(crate) enum Ended {
+    /// The one with this token.
+    Client(u64, Outcome),
+    /// Blocks that are to be encrypted under another key: who asked for it by this token is told.
+    Rekeyed(u64, Result<Rekeyed, IoStatus>),
+    /// One that this part of a client's write waited for; and whether the part is to be sent again, encrypted under
+    /// this generation of the key.
+    Resumes(Wanted, Result<(Cipher, KeyGeneration), IoStatus>),
 }
 
 struct PendingOp {
@@ -46,6 +71,8 @@ struct PendingOp {
     /// The next part of a read to be put behind the others.
     next: u32,
     failed: Option<IoStatus>,
+    /// Its client is gone.
+    is_orphan: bool,
 }
 
 impl PendingOp {
@@ -53,7 +80,11 @@ impl PendingOp {
     fn take(&mut self, answer: Answer) {
         self.next += 1;
         match (&mut self.kind, answer) {
-            (Kind::Read(pieces, cipher), Answer::Blocks(part, extents)) => reading::trim(part, extents, cipher, pieces),
+            (Kind::Read(pieces, cipher), Answer::Blocks(part, extents)) => {
+                if reading::trim(part, extents, cipher, pieces).is_none() {
+                    self.failed = Some(IoStatus::Io);
+                }
+            }
             (Kind::Status(all), Answer::Runs(part, runs)) => add_runs(part, &runs, all),
             _ => {}
         }
@@ -88,6 +119,22 @@ impl Operations {
                 Kind::Write
             }
         };
+        self.insert(token, kind, (volume, attachment), bytes, now)
+    }
+
+    /// Blocks are to be encrypted under another key. There are no parts yet.
+    pub(crate) fn begin_rekey(&mut self, token: u64, rekey: Rekey, of: (VolumeId, Generation), now: Duration) -> OpId {
+        self.insert(token, Kind::Rekey(Box::new(rekey)), of, 0, now)
+    }
+
+    fn insert(
+        &mut self,
+        token: u64,
+        kind: Kind,
+        (volume, attachment): (VolumeId, Generation),
+        bytes: u64,
+        now: Duration,
+    ) -> OpId {
         let running = PendingOp {
             token,
             kind,
@@ -99,8 +146,43 @@ impl Operations {
             early: BTreeMap::new(),
             next: 0,
             failed: None,
+            is_orphan: false,
         };
         OpId(self.running.insert(running))
+    }
+
+    /// What came so far of the blocks that are to be encrypted under another key; `None`: the request is another one.
+    pub(crate) fn rekey_mut(&mut self, op: OpId) -> Option<&mut Rekey> {
+        match &mut self.running.get_mut(op.0)?.kind {
+            Kind::Rekey(rekey) => Some(rekey),
+            _ => None,
+        }
+    }
+
+    /// What a read is decrypted with.
+    pub(crate) fn cipher_mut(&mut self, op: OpId) -> Option<&mut Cipher> {
+        match &mut self.running.get_mut(op.0)?.kind {
+            Kind::Read(_, cipher) => Some(cipher),
+            Kind::Rekey(rekey) => Some(&mut rekey.cipher),
+            Kind::Write | Kind::Status(_) => None,
+        }
+    }
+
+    /// The volume that a request is for.
+    pub(crate) fn volume(&self, op: OpId) -> Option<VolumeId> {
+        self.running.get(op.0).map(|running| running.volume)
+    }
+
+    /// The client of a request is gone.
+    pub(crate) fn orphan(&mut self, op: OpId) {
+        if let Some(running) = self.running.get_mut(op.0) {
+            running.is_orphan = true;
+        }
+    }
+
+    /// True while somebody waits for the request.
+    pub(crate) fn is_awaited(&self, op: OpId) -> bool {
+        self.running.get(op.0).is_some_and(|running| !running.is_orphan)
     }
 
     /// One more part of the request; its place among them.
@@ -149,8 +231,8 @@ impl Operations {
         }
     }
 
-    /// Takes the request out and counts it, if it waits for no part any more: its token, and how it ended.
-    pub(crate) fn take_done(&mut self, op: OpId, now: Duration) -> Option<(u64, Outcome)> {
+    /// Takes the request out and counts it, if it waits for no part any more: how it ended.
+    pub(crate) fn take_done(&mut self, op: OpId, now: Duration) -> Option<Ended> {
         if self.running.get(op.0)?.left > 0 {
             return None;
         }
@@ -165,17 +247,25 @@ impl Operations {
             _ => {}
         }
         let outcome = match (running.failed, running.kind) {
+            (failed, Kind::Rekey(rekey)) => {
+                let Rekey { resumes, cipher, to, done, .. } = *rekey;
+                return Some(match resumes {
+                    Some(wanted) => Ended::Resumes(wanted, failed.map_or(Ok((cipher, to)), Err)),
+                    None => Ended::Rekeyed(running.token, failed.map_or(Ok(done), Err)),
+                });
+            }
             (Some(status), _) => Outcome::Failed(status),
             (None, Kind::Write) => Outcome::Done,
             (None, Kind::Read(pieces, _)) => Outcome::Read(pieces),
             (None, Kind::Status(runs)) => Outcome::Status(runs),
         };
-        Some((running.token, outcome))
+        Some(Ended::Client(running.token, outcome))
     }
 
     /// The request of this token.
     pub(crate) fn of(&self, token: u64) -> Option<OpId> {
-        self.running.iter().find(|(_, running)| running.token == token).map(|(id, _)| OpId(id))
+        let is_clients = |running: &PendingOp| !matches!(running.kind, Kind::Rekey(_));
+        self.running.iter().find(|(_, running)| running.token == token && is_clients(running)).map(|(id, _)| OpId(id))
     }
 
     /// The requests on volumes, under attachments, that `which` selects.
@@ -212,8 +302,8 @@ fn add_runs(part: Part, runs: &[Run], all: &mut Vec<(u64, bool)>) {
             continue;
         }
         match all.last_mut() {
-            Some((last, data)) if *data == run.data => *last += len,
-            _ => all.push((len, run.data)),
+            Some((last, data)) if *data == run.is_data() => *last += len,
+            _ => all.push((len, run.is_data())),
         }
     }
 }

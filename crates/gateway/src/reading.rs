@@ -3,7 +3,7 @@
 use crate::ciphers::Cipher;
 use crate::cut::Part;
 use crate::request::Piece;
-use azekura_base::{BLOCK_SIZE, BlockRange, Extent, LayerId, block_checksums};
+use azekura_base::{BLOCK_SIZE, BlockRange, Extent, KeyGeneration, LayerId, block_checksums};
 
 /// The blocks that a part touches.
 pub(crate) fn blocks(layer: LayerId, part: Part) -> BlockRange {
@@ -26,8 +26,18 @@ pub(crate) fn is_valid(part: Part, extents: &[Extent], verify: bool) -> bool {
     count == usize::from(blocks(LayerId(0), part).count)
 }
 
+/// The generations of the keys that blocks are encrypted under.
+pub(crate) fn keys(extents: &[Extent]) -> impl Iterator<Item = KeyGeneration> {
+    extents.iter().filter_map(|extent| match extent {
+        Extent::Data { checksums, .. } => Some(checksums.key()),
+        Extent::Zero { .. } => None,
+    })
+}
+
 /// The part's bytes out of the blocks that it touches, as its client sees them.
-pub(crate) fn trim(part: Part, extents: Vec<Extent>, cipher: &Cipher, into: &mut Vec<Piece>) {
+///
+/// `None`: a key is not here.
+pub(crate) fn trim(part: Part, extents: Vec<Extent>, cipher: &Cipher, into: &mut Vec<Piece>) -> Option<()> {
     let mut skip = part.offset as usize % BLOCK_SIZE;
     let mut at = 0;
     for extent in extents {
@@ -39,12 +49,15 @@ pub(crate) fn trim(part: Part, extents: Vec<Extent>, cipher: &Cipher, into: &mut
         if take > 0 {
             into.push(match extent {
                 Extent::Zero { .. } => Piece::Zero(take),
-                Extent::Data { bytes, .. } => Piece::Data(cipher.decrypt(part, at, bytes.slice(skip..skip + take))),
+                Extent::Data { bytes, checksums } => {
+                    Piece::Data(cipher.decrypt(part, at, bytes.slice(skip..skip + take), checksums.key())?)
+                }
             });
         }
         at += take;
         skip = skip.saturating_sub(len);
     }
+    Some(())
 }
 
 #[cfg(test)]
@@ -67,7 +80,7 @@ mod tests {
         assert!(is_valid(part, &extents, true));
         assert!(!is_valid(part, &extents[1..], true));
         let mut pieces = Vec::new();
-        trim(part, extents, &Cipher::Plain, &mut pieces);
+        trim(part, extents, &Cipher::Plain, &mut pieces).unwrap();
         assert_eq!(pieces, [Piece::Zero(6), Piece::Data(data), Piece::Zero(8)]);
     }
 
@@ -76,7 +89,7 @@ mod tests {
         let part = Part { chunk: ChunkIndex(0), offset: 4090, len: 10 };
         let extents = vec![Extent::Zero { count: 0 }, Extent::Zero { count: 2 }];
         let mut pieces = Vec::new();
-        trim(part, extents, &Cipher::Plain, &mut pieces);
+        trim(part, extents, &Cipher::Plain, &mut pieces).unwrap();
         assert_eq!(pieces, [Piece::Zero(10)]);
     }
 

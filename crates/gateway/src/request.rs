@@ -63,6 +63,15 @@ impl Op {
     }
 }
 
+/// What [`crate::Gateway::rekey`] has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rekeyed {
+    /// Blocks that have the key now that is written with, and had another.
+    pub moved: u32,
+    /// Blocks that are left: there were too many, or somebody has written to them meanwhile.
+    pub left: u32,
+}
+
 /// A piece of what was read, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {

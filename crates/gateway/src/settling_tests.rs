@@ -60,7 +60,7 @@ fn effects(gateway: &mut Gateway) -> (Vec<WriteRequest>, Vec<(u64, Outcome)>) {
     while let Some(effect) = gateway.next_effect() {
         match effect {
             Effect::Send(_, Message::Write(write)) => sent.push(write),
-            Effect::Send(..) => {}
+            Effect::Send(..) | Effect::Rekeyed(..) => {}
             Effect::Complete(token, outcome) => ended.push((token, outcome)),
         }
     }

@@ -61,6 +61,7 @@ fn effects(gateway: &mut Gateway) -> (Sent, Ended) {
         match effect {
             Effect::Send(node, message) => sent.push((node, message)),
             Effect::Complete(token, outcome) => ended.push((token, outcome)),
+            Effect::Rekeyed(..) => panic!("nobody has asked for it"),
         }
     }
     (sent, ended)

@@ -162,7 +162,7 @@ fn a_long_trim_keeps_to_the_window() {
                     gateway.answer(FAR, Message::WriteDone(done), at(1));
                 }
                 Effect::Complete(token, outcome) => done.push((token, outcome)),
-                Effect::Send(..) => panic!("a write belongs to the primary"),
+                Effect::Send(..) | Effect::Rekeyed(..) => panic!("a write belongs to the primary"),
             }
         }
     }
@@ -188,7 +188,7 @@ fn what_an_ended_attachment_has_asked_for_fails_at_once() {
         match effect {
             Effect::Complete(token, outcome) => ended.push((token, outcome)),
             Effect::Send(_, Message::Write(write)) => sent.push(write.attachment),
-            Effect::Send(..) => panic!(),
+            Effect::Send(..) | Effect::Rekeyed(..) => panic!(),
         }
     }
     let fenced = |token| (token, Outcome::Failed(IoStatus::Fenced));

@@ -23,7 +23,7 @@ pub struct DataKeyRecord {
     /// Its number.
     pub id: KeyId,
     /// The key, and those that take its place later; one so far.
-    pub generations: Vec<KeyGeneration>,
+    pub generations: Vec<WrappedKey>,
     #[serde(flatten)]
     #[doc(hidden)]
     pub unknown: Unknown,
@@ -31,7 +31,7 @@ pub struct DataKeyRecord {
 
 /// One data key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct KeyGeneration {
+pub struct WrappedKey {
     /// Its number, from 0 on.
     pub number: u8,
     /// Who has the key that it is wrapped with: `file`, `vault`, `kmip` or `csi`.
@@ -57,7 +57,7 @@ pub struct Wrapping {
     pub wrapped: String,
 }
 
-impl KeyGeneration {
+impl WrappedKey {
     /// By whom it is wrapped.
     #[must_use]
     pub fn wrapping(&self) -> Wrapping {
@@ -68,7 +68,7 @@ impl KeyGeneration {
 impl DataKeyRecord {
     /// The key that writes are encrypted with. A record without one can't be read.
     #[must_use]
-    pub fn current(&self) -> Option<&KeyGeneration> {
+    pub fn current(&self) -> Option<&WrappedKey> {
         self.generations.last()
     }
 }

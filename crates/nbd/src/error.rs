@@ -25,7 +25,9 @@ pub enum ErrorCode {
 impl From<IoStatus> for ErrorCode {
     fn from(status: IoStatus) -> ErrorCode {
         match status {
-            IoStatus::Io | IoStatus::Redirect | IoStatus::Stale | IoStatus::Miscompare(_) => ErrorCode::Io,
+            IoStatus::Io | IoStatus::Redirect | IoStatus::Stale | IoStatus::Miscompare(_) | IoStatus::OtherKey => {
+                ErrorCode::Io
+            }
             IoStatus::NoSpace => ErrorCode::NoSpace,
             IoStatus::Invalid => ErrorCode::Invalid,
             IoStatus::ReadOnly => ErrorCode::NotPermitted,

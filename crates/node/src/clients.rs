@@ -59,6 +59,9 @@ impl Node {
                 azekura_gateway::Effect::Complete(token, outcome) => {
                     self.effects.push_back(Effect::Complete(token, outcome));
                 }
+                azekura_gateway::Effect::Rekeyed(volume, result) => {
+                    self.rekeying.answered(VolumeId(volume), result.ok(), self.now);
+                }
                 azekura_gateway::Effect::Send(to, message) => self.send_to(to, message),
             }
         }

@@ -43,6 +43,7 @@ mod node;
 mod pending;
 mod questions;
 mod reads;
+mod rekeying;
 mod routing;
 #[cfg(feature = "sabotage")]
 #[doc(hidden)]
@@ -57,6 +58,7 @@ pub use effect::{Breakdown, ConnKey, Effect, FoundBlock, ScrubSeen, ScrubWish};
 pub use fences::Attachments;
 pub use node::{GroupReport, Identity, Node};
 pub use reads::ReadLimits;
+pub use rekeying::{RekeyProgress, RekeyWish};
 pub use throttle::ThrottleReport;
 pub use view::{ClusterView, Location, NodeView, Place};
 pub use views::{Views, group_config, proposal_of};

@@ -1,11 +1,12 @@
 //! Digests of blocks: what two copies compare instead of sending blocks.
 //!
-//! A block's digest is the first eight bytes of its BLAKE3 hash, a span's those of the hash of its blocks' digests. The
+//! A block's digest is the first eight bytes of its BLAKE3 hash, to which the number of the key's generation is added: the
+//! same bytes under another key are other contents. A span's is that of the hash of its blocks' digests. The
 //! block checksums would not do to bring a copy up to date: with 32 bits, one in four billion changed blocks would be
 //! taken for the same (decision 0007). Checksums do for a light scrub, which looks for copies that should be equal and
 //! are not.
 
-use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, Checksum, Extent};
+use azekura_base::{BLOCK_SIZE, BlockSum, CHUNK_BLOCKS, Extent, KeyGeneration};
 use azekura_wire::DIGEST_SPAN_BLOCKS;
 
 /// Stands for a block that takes no space. Written zeros have another digest: copies agree on space, too.
@@ -20,13 +21,19 @@ fn digest(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(*first)
 }
 
+fn under(key: KeyGeneration, digest: u64) -> u64 {
+    digest.wrapping_add(u64::from(key.number()))
+}
+
 /// One digest for each block of a chunk, of which `extents` are the contents.
 pub(crate) fn blocks(extents: &[Extent]) -> Vec<u64> {
     let mut digests = Vec::with_capacity(CHUNK_BLOCKS);
     for extent in extents {
         match extent {
             Extent::Zero { count } => digests.extend(std::iter::repeat_n(NO_BLOCK, usize::from(*count))),
-            Extent::Data { bytes, .. } => digests.extend(bytes.chunks(BLOCK_SIZE).map(digest)),
+            Extent::Data { bytes, checksums } => {
+                digests.extend(bytes.chunks(BLOCK_SIZE).map(|block| under(checksums.key(), digest(block))));
+            }
         }
     }
     digests.resize(CHUNK_BLOCKS, NO_BLOCK);
@@ -34,9 +41,9 @@ pub(crate) fn blocks(extents: &[Extent]) -> Vec<u64> {
 }
 
 /// One digest for each block of a chunk, of which these are the checksums.
-pub(crate) fn of_checksums(checksums: &[Option<Checksum>]) -> Vec<u64> {
-    let digest = |checksum: &Option<Checksum>| checksum.map_or(NO_BLOCK, |checksum| CHECKSUM | u64::from(checksum.0));
-    let mut digests: Vec<u64> = checksums.iter().map(digest).collect();
+pub(crate) fn of_checksums(checksums: &[Option<BlockSum>]) -> Vec<u64> {
+    let digest = |sum: BlockSum| CHECKSUM * (1 + u64::from(sum.key.number())) + u64::from(sum.checksum.0);
+    let mut digests: Vec<u64> = checksums.iter().map(|sum| sum.map_or(NO_BLOCK, digest)).collect();
     digests.resize(CHUNK_BLOCKS, NO_BLOCK);
     digests
 }
@@ -53,7 +60,7 @@ pub(crate) fn spans(blocks: &[u64]) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use azekura_base::block_checksums;
+    use azekura_base::{Checksum, block_checksums};
     use bytes::Bytes;
 
     fn data(bytes: Vec<u8>) -> Extent {
@@ -81,9 +88,20 @@ mod tests {
 
     #[test]
     fn a_checksum_of_zero_is_not_the_lack_of_a_block() {
-        let digests = of_checksums(&[Some(Checksum(0)), None, Some(Checksum(u32::MAX))]);
+        let digests = of_checksums(&[Some(Checksum(0).into()), None, Some(Checksum(u32::MAX).into())]);
         assert_eq!(digests.len(), CHUNK_BLOCKS);
         assert_eq!(digests[..4], [1 << 32, 0, (1 << 33) - 1, 0]);
+    }
+
+    #[test]
+    fn the_same_bytes_under_another_key_differ() {
+        let second = KeyGeneration::FIRST.next();
+        let block = data(vec![5; BLOCK_SIZE]);
+        let Extent::Data { bytes, checksums } = block.clone() else { panic!("it is data") };
+        let other = Extent::Data { bytes, checksums: checksums.clone().under(second) };
+        assert_ne!(blocks(&[block])[0], blocks(&[other])[0]);
+        let sums = |key| of_checksums(&[Some(BlockSum { checksum: checksums[0], key })])[0];
+        assert_ne!(sums(KeyGeneration::FIRST), sums(second));
     }
 
     /// A value of the protocol (docs/formats/wire.md).

@@ -4,6 +4,7 @@
 
 use crate::support::*;
 use azekura_base::*;
+use azekura_wire::{Expected, WriteRequest};
 use std::time::Duration;
 
 fn byte(cluster: &Cluster, at: usize) -> u8 {
@@ -168,4 +169,64 @@ fn a_write_does_not_wait_for_an_edge_from_a_copy_that_is_gone() {
         assert_eq!(cluster.answered.get(&RequestId(2)), Some(&Err(IoStatus::Redirect)), "it is to be sent again");
         assert_eq!(cluster.edges.len(), 1, "the next write of the block goes on");
     }
+}
+
+/// The edge that is asked for is this one, under this generation of a key.
+fn edge_is(cluster: &mut Cluster, value: u8, key: KeyGeneration) {
+    let (me, merge, block, _) = cluster.edges.pop_front().unwrap();
+    let Body::Data { bytes, checksums } = Body::data(vec![value; BLOCK_SIZE].into()).under(key) else { unreachable!() };
+    cluster.group(0).edge_loaded(merge, block, Ok(Extent::Data { bytes, checksums }));
+    cluster.run(me);
+}
+
+fn under(write: WriteRequest, key: KeyGeneration) -> WriteRequest {
+    WriteRequest { body: write.body.under(key), ..write }
+}
+
+#[test]
+fn what_is_under_another_key_is_not_merged() {
+    let mut cluster = Cluster::new(2);
+    cluster.beat();
+    let second = KeyGeneration::FIRST.next();
+    cluster.write(under(bytes(1, 512, 512), second)).unwrap();
+    edge_is(&mut cluster, 9, KeyGeneration::FIRST);
+    assert_eq!(cluster.answered[&RequestId(1)], Err(IoStatus::OtherKey));
+    // The edges of this one are under different keys: neither will do.
+    cluster.write(under(bytes(2, 512, 2 * BLOCK_SIZE as u32), second)).unwrap();
+    edge_is(&mut cluster, 9, second);
+    edge_is(&mut cluster, 9, KeyGeneration::FIRST);
+    assert_eq!(cluster.answered[&RequestId(2)], Err(IoStatus::OtherKey));
+    cluster.settle();
+    assert_eq!(cluster.order(0), []);
+    // What comes of a merge is under the key of its parts, and a block that was never written has none.
+    cluster.write(under(bytes(3, 512, 512), second)).unwrap();
+    edge_is(&mut cluster, 9, second);
+    cluster.write(under(bytes(4, 7 * BLOCK_SIZE as u32, 512), second)).unwrap();
+    let (me, merge, block, _) = cluster.edges.pop_front().unwrap();
+    cluster.group(0).edge_loaded(merge, block, Ok(Extent::Zero { count: 1 }));
+    cluster.run(me);
+    cluster.settle();
+    assert_eq!(cluster.order(0), [3, 4].map(RequestId));
+    let keys: Vec<_> = (1..=2).map(|sequence| cluster.key_of(1, Sequence(sequence))).collect();
+    assert_eq!(keys, [Some(second), Some(second)]);
+}
+
+#[test]
+fn a_block_gets_another_key_if_it_holds_what_was_read() {
+    let mut cluster = Cluster::new(1);
+    let (first, second) = (KeyGeneration::FIRST, KeyGeneration::FIRST.next());
+    let moved = |request, expected: u8, from| {
+        let held = Expected::new(vec![expected; BLOCK_SIZE].into(), 0).under(from);
+        under(WriteRequest { expected: Some(Box::new(held)), ..blocks(request, 0, 1) }, second)
+    };
+    cluster.write(moved(1, 7, first)).unwrap();
+    edge_is(&mut cluster, 8, first);
+    assert_eq!(cluster.answered[&RequestId(1)], Err(IoStatus::Miscompare(0)), "somebody has written to it");
+    cluster.write(moved(2, 7, first)).unwrap();
+    edge_is(&mut cluster, 7, second);
+    assert_eq!(cluster.answered[&RequestId(2)], Err(IoStatus::OtherKey), "the same bytes, and other contents");
+    cluster.write(moved(3, 7, first)).unwrap();
+    edge_is(&mut cluster, 7, first);
+    cluster.settle();
+    assert_eq!((cluster.order(0), cluster.key_of(0, Sequence(1))), (vec![RequestId(3)], Some(second)));
 }

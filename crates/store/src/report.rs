@@ -3,7 +3,7 @@
 use crate::effect::{MapError, ReadError};
 use crate::map::LeafKey;
 use azekura_base::{
-    BlockIndex, CHUNK_BLOCKS, Checksums, ChunkIndex, Differences, LayerId, Measured, NotTold, PgId, Sequence,
+    BlockIndex, BlockSum, CHUNK_BLOCKS, Checksums, ChunkIndex, Differences, LayerId, Measured, NotTold, PgId, Sequence,
 };
 
 /// What [`crate::Store::next_report`] gives.
@@ -124,12 +124,12 @@ impl ChunkDigest {
         runs
     }
 
-    fn by_block(&self) -> Vec<Option<u32>> {
+    fn by_block(&self) -> Vec<Option<BlockSum>> {
         let mut blocks = vec![None; CHUNK_BLOCKS];
         for run in &self.runs {
-            let sums = run.checksums.iter().flat_map(|sums| sums.iter());
+            let sums = run.checksums.iter().flat_map(Checksums::each);
             let first = usize::from(run.first.0).min(CHUNK_BLOCKS);
-            blocks[first..].iter_mut().zip(sums).for_each(|(block, sum)| *block = Some(sum.0));
+            blocks[first..].iter_mut().zip(sums).for_each(|(block, sum)| *block = Some(sum));
         }
         blocks
     }

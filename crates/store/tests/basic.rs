@@ -145,7 +145,7 @@ fn zeros_give_space_back() {
         Some(Completion::Status { token: 7, result }) => result.unwrap(),
         other => panic!("{other:?}"),
     };
-    let runs: Vec<_> = runs.iter().map(|r| (r.count, r.data)).collect();
+    let runs: Vec<_> = runs.iter().map(|r| (r.count, r.is_data())).collect();
     assert_eq!(runs, [(4, true), (8, false), (4, true), (1008, false)]);
     rig.check_accounts();
 }

@@ -4,8 +4,8 @@
 
 use crate::common::*;
 use azekura_base::{
-    BlockIndex, BlockRange, Body, Checksum, ChunkIndex, Epoch, LayerId, PgId, Prepared, RequestId, Sequence, SessionId,
-    Write, WriteHeader,
+    BlockIndex, BlockRange, Body, Checksum, ChunkIndex, Epoch, KeyGeneration, LayerId, PgId, Prepared, RequestId,
+    Sequence, SessionId, Write, WriteHeader,
 };
 use azekura_store::{
     BatchInfo, DeviceError, Entry, GroupRow, Inspector, Job, Leaf, LeafKey, Mark, PendingRow, Position, ReadDevice,
@@ -85,12 +85,14 @@ fn batch() {
         };
         Write { header, body }
     };
-    rig.store.append(2, write(1, filled(1, 2)));
+    rig.store.append(2, write(1, filled_plain(1, 2)));
     rig.store.append(3, write(2, Body::Zero));
     let (pg, layer, chunk) = (PgId(2), LayerId(11), ChunkIndex(9));
     let (first, sequence) = (BlockIndex(1), Sequence(0));
-    rig.store
-        .append(4, Repair { pg, sequence, range: BlockRange { layer, chunk, first, count: 1 }, body: filled(2, 1) });
+    rig.store.append(
+        4,
+        Repair { pg, sequence, range: BlockRange { layer, chunk, first, count: 1 }, body: filled_plain(2, 1) },
+    );
     rig.store.append(5, Repair { pg, sequence, range: BlockRange { layer, chunk, first, count: 3 }, body: Body::Zero });
     rig.store.append(6, Mark { pg, sequence, layer, chunk });
     rig.store.set_note(7, PgId(1), Bytes::from_static(b"a note"));
@@ -132,7 +134,7 @@ fn batch() {
 fn summary() {
     let mut rig = Rig::format(&tiny());
     while rig.store.statistics().log_bytes < 64 * 4096 {
-        rig.write(1, 10, 0, 0, filled(1, 12), 12);
+        rig.write(1, 10, 0, 0, filled_plain(1, 12), 12);
     }
     let segment = Inspector::open(Image(rig.disk.image.clone())).unwrap().segment(0).unwrap();
     assert!(segment.summary);
@@ -150,7 +152,7 @@ fn moved() {
     loop {
         next = next.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let block = (next >> 33) % 500;
-        rig.write(1, 10, 0, block as u16, filled(next, 1), 1);
+        rig.write(1, 10, 0, block as u16, filled_plain(next, 1), 1);
         let segments: Vec<_> = Inspector::open(Image(rig.disk.image.clone())).unwrap().segments().flatten().collect();
         let is_moved = |batch: &&BatchInfo| batch.records.iter().any(|record| record.kind == "moved");
         let record = segments.iter().find_map(|s| Some((s.segment, s.batches.iter().find(is_moved)?.block)));
@@ -190,6 +192,25 @@ fn leaf_with_an_unknown_block() {
     let image = leaf.encode(&key);
     golden("leaf-with-unknown", &image);
     assert_eq!(Leaf::decode(&image), Ok((key, leaf)));
+}
+
+/// A leaf with blocks under another key is of a version that older programs refuse: they would give them out as if they
+/// were under the first.
+#[test]
+fn leaf_with_keys() {
+    let mut leaf = Leaf { modified: Sequence(9), log_upto: 0x30_0002, repaired_upto: 0x20_0001, ..Leaf::default() };
+    let (third, last) = (KeyGeneration::new(3).unwrap(), KeyGeneration::new(15).unwrap());
+    leaf.entries.set(0, Entry::own(300, Checksum(0xdead_beef)));
+    leaf.entries.set(9, Entry::own(301, Checksum(0x0bad_cafe)).under(last));
+    leaf.entries.set(10, leaf.entries[9].under(third).inherited());
+    let key = LeafKey { layer: LayerId(10), chunk: ChunkIndex(5), pg: PgId(1) };
+    let image = leaf.encode(&key);
+    golden("leaf-with-keys", &image);
+    assert_eq!(Leaf::decode(&image), Ok((key, leaf.clone())));
+    let keys = [0, 9, 10].map(|block| leaf.entries[block].key());
+    assert_eq!(keys, [KeyGeneration::FIRST, last, third]);
+    assert!(leaf.entries[9].is_own() && !leaf.entries[10].is_own() && !leaf.entries[10].is_lost());
+    assert_eq!(leaf.child().entries[9].key(), last);
 }
 
 /// A leaf with a block that is lost is of a version that older programs refuse.

@@ -370,7 +370,7 @@ proptest! {
                         continue;
                     }
                     let zero = azekura_base::is_zero(&bytes);
-                    let body = if zero { Body::Zero } else { Body::data(azekura_base::copy_to_pages(&bytes)) };
+                    let body = if zero { Body::Zero } else { held(&bytes) };
                     let (layer, chunk, first) = (LayerId(layer), ChunkIndex(chunk), BlockIndex(block));
                     target.store.append(2, Repair { pg: PgId(pg), sequence: upto, range: BlockRange { layer, chunk, first, count: 1 }, body });
                     target.settle();

@@ -53,7 +53,7 @@ fn resync(source: &mut Rig, target: &mut Rig) -> usize {
             for block in first.0..first.0 + count {
                 let bytes = source.read(PG.0, layer.0, chunk.0, block, 1).unwrap();
                 let zero = azekura_base::is_zero(&bytes);
-                let body = if zero { Body::Zero } else { Body::data(azekura_base::copy_to_pages(&bytes)) };
+                let body = if zero { Body::Zero } else { held(&bytes) };
                 target.store.append(2, copy(layer, chunk, BlockIndex(block), 1, body, upto));
                 sent += 1;
             }

@@ -4,7 +4,7 @@
 use crate::{ATTACHMENTS_MAX, DIGEST_SPAN_BLOCKS, DIGEST_SPANS, Expected, HEARTBEAT_GROUPS_MAX, LAYERS_MAX};
 use azekura_base::{
     BlockIndex, BlockRange, Body, CHUNK_BLOCKS, Checksum, Checksums, ChunkIndex, DeviceId, Epoch, Extent, Generation,
-    IoStatus, LayerId, NodeId, PgId, RequestId, Run, Sequence, SessionId, Shard, VolumeId,
+    IoStatus, KeyGeneration, LayerId, NodeId, PgId, RequestId, Run, Sequence, SessionId, Shard, VolumeId,
 };
 use bytes::Bytes;
 use std::num::NonZeroU64;
@@ -120,24 +120,28 @@ impl Layout for Bytes {
 }
 
 layout!(BlockRange { layer, chunk, first, count });
-layout!(Run { count, data });
 
-/// At least one checksum, and at most one for each block of a chunk.
+/// Bits of a number of blocks, below those of a key's generation.
+const COUNT_BITS: u32 = 12;
+
+/// At least one checksum, and at most one for each block of a chunk; their number, with the key's generation above it.
 impl Layout for Checksums {
     fn put(&self, out: &mut Vec<u8>) {
-        (self.len() as u16).put(out);
+        (self.len() as u16 | u16::from(self.key().number()) << COUNT_BITS).put(out);
         self.iter().for_each(|sum| sum.put(out));
     }
 
     fn get(from: &mut &[u8]) -> Option<Checksums> {
-        let count = usize::from(u16::get(from)?);
+        let word = u16::get(from)?;
+        let (count, key) = (usize::from(word & ((1 << COUNT_BITS) - 1)), KeyGeneration::of_bits(word >> COUNT_BITS));
         if count == 0 || count > CHUNK_BLOCKS {
             return None;
         }
         let (sums, rest) = from.split_at_checked(count * size_of::<u32>())?;
         *from = rest;
         let (sums, _) = sums.as_chunks();
-        Some(sums.iter().map(|sum| Checksum(u32::from_le_bytes(*sum))).collect())
+        let sums: Checksums = sums.iter().map(|sum| Checksum(u32::from_le_bytes(*sum))).collect();
+        Some(sums.under(key))
     }
 }
 
@@ -148,6 +152,7 @@ mod contents {
     pub(super) const HELD: u8 = 2;
     pub(super) const LOST: u8 = 3;
     pub(super) const EXPECTED: u8 = 4;
+    pub(super) const EXPECTED_UNDER: u8 = 5;
 }
 
 impl Layout for Body {
@@ -182,20 +187,29 @@ impl Layout for Option<Box<Expected>> {
     #[inline]
     fn put(&self, out: &mut Vec<u8>) {
         if let Some(expected) = self {
-            let Expected { bytes: _, checksum, or_zeros } = **expected;
-            (contents::EXPECTED, checksum).put(out);
-            or_zeros.put(out);
+            let Expected { bytes: _, checksum, or_zeros, key } = **expected;
+            if key == KeyGeneration::FIRST {
+                contents::EXPECTED.put(out);
+            } else {
+                (contents::EXPECTED_UNDER, key.number()).put(out);
+            }
+            (checksum, or_zeros).put(out);
         }
     }
 
     #[inline]
     fn get(from: &mut &[u8]) -> Option<Option<Box<Expected>>> {
-        if from.first() != Some(&contents::EXPECTED) {
-            return Some(None);
-        }
-        let (_, checksum): (u8, Checksum) = Layout::get(from)?;
-        let or_zeros = Layout::get(from)?;
-        Some(Some(Box::new(Expected { bytes: Bytes::new(), checksum, or_zeros })))
+        let kind = match from.first() {
+            Some(kind @ (&contents::EXPECTED | &contents::EXPECTED_UNDER)) => *kind,
+            _ => return Some(None),
+        };
+        u8::get(from)?;
+        let key = match kind {
+            contents::EXPECTED => KeyGeneration::FIRST,
+            _ => KeyGeneration::new(u8::get(from)?)?,
+        };
+        let (checksum, or_zeros) = Layout::get(from)?;
+        Some(Some(Box::new(Expected { bytes: Bytes::new(), checksum, or_zeros, key })))
     }
 }
 
@@ -234,6 +248,24 @@ impl Layout for Extent {
             contents::DATA => Some(Extent::Data { bytes: Bytes::new(), checksums: Layout::get(from)? }),
             _ => None,
         }
+    }
+}
+
+/// The number of blocks; then a byte: 0 for zeros, 1 for data, with the key's generation in its upper half.
+impl Layout for Run {
+    fn put(&self, out: &mut Vec<u8>) {
+        let data = self.data.map_or(contents::ZERO, |key| contents::DATA | key.number() << 4);
+        (self.count, data).put(out);
+    }
+
+    fn get(from: &mut &[u8]) -> Option<Run> {
+        let (count, data): (u16, u8) = Layout::get(from)?;
+        let data = match data & 0xf {
+            contents::ZERO if data == contents::ZERO => None,
+            contents::DATA => Some(KeyGeneration::of_bits(u16::from(data >> 4))),
+            _ => return None,
+        };
+        Some(Run { count, data })
     }
 }
 

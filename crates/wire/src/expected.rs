@@ -1,6 +1,6 @@
 //! What a compare-and-write expects to find (docs/decisions/0055-compare-and-write.md).
 
-use azekura_base::{Checksum, checksum, is_zero};
+use azekura_base::{Checksum, KeyGeneration, checksum, is_zero};
 use bytes::Bytes;
 
 /// Bytes that are compared as one, so that what is encrypted can be compared as it is held: a unit of the cipher.
@@ -16,13 +16,21 @@ pub struct Expected {
     /// Units of 512 bytes, counted from the first byte, of which zeros will do as well: bit 0 is the first. Zeros in an
     /// encrypted volume are held as they are where nobody has written, and encrypted where somebody has.
     pub or_zeros: u8,
+    /// The generation of the key under which the bytes are encrypted, if they are.
+    pub key: KeyGeneration,
 }
 
 impl Expected {
     /// These bytes, at most one block of them.
     #[must_use]
     pub fn new(bytes: Bytes, or_zeros: u8) -> Expected {
-        Expected { checksum: checksum(&bytes), bytes, or_zeros }
+        Expected { checksum: checksum(&bytes), bytes, or_zeros, key: KeyGeneration::FIRST }
+    }
+
+    /// The same bytes, encrypted under this generation of the volume's key.
+    #[must_use]
+    pub fn under(self, key: KeyGeneration) -> Expected {
+        Expected { key, ..self }
     }
 
     /// The units of `bytes` that are zeros, as [`Expected::or_zeros`] has them.

@@ -16,7 +16,8 @@ fn is_heartbeat(message: &Message) -> bool {
 }
 
 fn sums(n: usize) -> Checksums {
-    (0..n as u32).map(|i| Checksum(i.wrapping_mul(0x9e37_79b9))).collect()
+    let sums: Checksums = (0..n as u32).map(|i| Checksum(i.wrapping_mul(0x9e37_79b9))).collect();
+    sums.under(KeyGeneration::of_bits(n as u16))
 }
 
 #[test]
@@ -31,7 +32,8 @@ fn zeros_of_no_blocks_are_refused() {
 fn status() -> impl Strategy<Value = IoStatus> {
     prop_oneof![
         (1u8..=8).prop_map(|code| IoStatus::from_code(code).unwrap()),
-        any::<u16>().prop_map(IoStatus::Miscompare)
+        any::<u16>().prop_map(IoStatus::Miscompare),
+        Just(IoStatus::OtherKey)
     ]
 }
 
@@ -137,7 +139,10 @@ fn message() -> impl Strategy<Value = Message> {
         })),
         (1u16..1024).prop_map(|n| Message::StatusDone(StatusDone {
             request: RequestId(9),
-            result: Ok(vec![Run { count: n, data: true }, Run { count: 1024 - n, data: false }])
+            result: Ok(vec![
+                Run { count: n, data: Some(KeyGeneration::of_bits(n)) },
+                Run { count: 1024 - n, data: None }
+            ])
         })),
         (any::<u32>(), any::<u64>(), any::<bool>()).prop_map(|(pg, n, full)| Message::PrepareOk(PrepareOk {
             pg: PgId(pg),

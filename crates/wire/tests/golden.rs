@@ -34,26 +34,28 @@ fn extents() -> Vec<Extent> {
     vec![Extent::Zero { count: 3 }, Extent::Data { bytes, checksums: sums() }]
 }
 
+fn write_of(offset: u32, len: u32, expected: Option<Box<Expected>>, body: Body) -> Message {
+    let BlockRange { layer, chunk, .. } = range();
+    Message::Write(WriteRequest {
+        session: SessionId(0x3031),
+        request: RequestId(0x3233),
+        oldest: RequestId(0x3435),
+        pg: PG,
+        volume: VolumeId(0x3637),
+        attachment: Generation(0x3839),
+        layer,
+        chunk,
+        offset,
+        len,
+        expected,
+        body,
+    })
+}
+
 fn clients() -> Vec<Message> {
-    let (session, request, oldest) = (SessionId(0x3031), RequestId(0x3233), RequestId(0x3435));
+    let request = RequestId(0x3233);
     let (volume, attachment) = (VolumeId(0x3637), Generation(0x3839));
     let BlockRange { layer, chunk, .. } = range();
-    let write_of = |offset, len, expected, body| {
-        Message::Write(WriteRequest {
-            session,
-            request,
-            oldest,
-            pg: PG,
-            volume,
-            attachment,
-            layer,
-            chunk,
-            offset,
-            len,
-            expected,
-            body,
-        })
-    };
     let write = |body| write_of(4096, 2 * BLOCK_SIZE as u32, None, body);
     let compared = || {
         let bytes = Bytes::from(vec![0xcc; 1024]);
@@ -61,7 +63,7 @@ fn clients() -> Vec<Message> {
         let expected = Some(Box::new(Expected::new(Bytes::from(vec![0xdd; 1024]), 0b10)));
         write_of(4608, 1024, expected, Body::Data { bytes, checksums })
     };
-    let runs = vec![Run { count: 24, data: true }, Run { count: 1000, data: false }];
+    let runs = vec![Run { count: 24, data: Some(KeyGeneration::FIRST) }, Run { count: 1000, data: None }];
     vec![
         write(data()),
         write(Body::Zero),
@@ -89,6 +91,39 @@ fn clients() -> Vec<Message> {
         }),
         compared(),
         Message::WriteDone(WriteDone { pg: PG, request, result: Err(IoStatus::Miscompare(0x0142)) }),
+    ]
+}
+
+/// What says under which generation of a key blocks are.
+fn keyed() -> Vec<Message> {
+    let (request, key) = (RequestId(0x1a1b), KeyGeneration::new(0xd).unwrap());
+    let bytes = Bytes::from(vec![0xcc; BLOCK_SIZE]);
+    let body = Body::data(bytes.clone()).under(key);
+    let Body::Data { checksums, .. } = body.clone() else { panic!("it is data") };
+    let expected = Expected::new(Bytes::from(vec![0xdd; BLOCK_SIZE]), 0).under(KeyGeneration::new(0xc).unwrap());
+    let extents = vec![Extent::Data { bytes, checksums: checksums.clone() }, Extent::Zero { count: 2 }];
+    let runs = vec![Run { count: 24, data: Some(key) }, Run { count: 1000, data: None }];
+    let name = std::num::NonZeroU64::new(7);
+    vec![
+        write_of(4096, BLOCK_SIZE as u32, Some(Box::new(expected)), body),
+        Message::WriteDone(WriteDone { pg: PG, request, result: Err(IoStatus::OtherKey) }),
+        Message::ReadDone(ReadDone { request, result: Ok(extents) }),
+        Message::StatusDone(StatusDone { request, result: Ok(runs) }),
+        Message::PrepareHeld(PrepareHeld {
+            device: DEVICE,
+            oldest: request,
+            header: WriteHeader { range: BlockRange { count: 1, ..range() }, ..header() },
+            checksums: checksums.clone(),
+        }),
+        Message::Repair(Repair {
+            pg: PG,
+            device: DEVICE,
+            epoch: EPOCH,
+            commit: Sequence(9),
+            id: name,
+            range: BlockRange { count: 1, ..range() },
+            body: Body::Lost { checksums },
+        }),
     ]
 }
 
@@ -186,7 +221,7 @@ fn nodes() -> Vec<Message> {
 fn every_kind_of_frame() {
     let mut text = String::new();
     let mut kinds = std::collections::BTreeSet::new();
-    for message in [clients(), copies(), nodes()].concat() {
+    for message in [clients(), copies(), nodes(), keyed()].concat() {
         let mut out = Outbox::new();
         encode(&message, &mut out);
         let mut pieces = Vec::new();

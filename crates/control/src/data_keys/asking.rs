@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use azekura_base::KeyId;
-use azekura_cipher::{Keyring, VolumeKey};
-use azekura_model::{DataKeyRecord, KeyGeneration, Model};
+use azekura_cipher::{Keyring, VolumeKeys};
+use azekura_model::{DataKeyRecord, Model, WrappedKey};
 use azekura_secrets::{KeyProvider, UNWRAPS_MAX};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -108,13 +108,13 @@ impl DataKeys {
         &self,
         provider: &Arc<dyn KeyProvider>,
         cluster: Result<u128, &'static str>,
-        batch: &[(KeyId, KeyGeneration)],
+        batch: &[(KeyId, WrappedKey)],
     ) -> Result<Keyring, String> {
         let (provider, cluster, records) = (Arc::clone(provider), cluster?, batch.to_vec());
         let mut work = tokio::task::spawn_blocking(move || {
             let keys = open(&*provider, cluster, &records)?;
             let cipher = |key: Result<azekura_secrets::DataKey, String>| {
-                let cipher = key?.cipher().map(Arc::new);
+                let cipher = key?.cipher().map(|key| Arc::new(VolumeKeys::first(Arc::new(key))));
                 cipher.ok_or_else(|| "both halves of the volume's key are the same".to_owned())
             };
             Ok(records.iter().map(|(id, _)| *id).zip(keys.into_iter().map(cipher)).collect())
@@ -140,7 +140,7 @@ impl DataKeys {
         let before = std::mem::replace(&mut state.ring, Arc::new(ring));
         let ring = Arc::clone(&state.ring);
         tell(&before, &ring);
-        let same = |one: &Result<Arc<VolumeKey>, String>, two: &Result<Arc<VolumeKey>, String>| match (one, two) {
+        let same = |one: &Result<Arc<VolumeKeys>, String>, two: &Result<Arc<VolumeKeys>, String>| match (one, two) {
             (Ok(one), Ok(two)) => Arc::ptr_eq(one, two),
             (Err(one), Err(two)) => one == two,
             _ => false,
@@ -150,7 +150,7 @@ impl DataKeys {
         (!is_same).then_some(ring)
     }
 
-    fn known(&self, state: &State, id: KeyId, record: &DataKeyRecord) -> Result<Arc<VolumeKey>, String> {
+    fn known(&self, state: &State, id: KeyId, record: &DataKeyRecord) -> Result<Arc<VolumeKeys>, String> {
         let is_given_back = state.brought.get(&id).is_some_and(Brought::is_given_back);
         let said = [state.found.get(&id), state.ring.get(&id).filter(|_| !is_given_back)];
         if let Some(Ok(key)) = said.iter().flatten().find(|said| said.is_ok()) {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_base::{KeyId, NodeId, SecretText};
-use azekura_cipher::Keyring;
-use azekura_model::{CSI_PROVIDER, KeyGeneration, Model, Wrapping};
+use azekura_cipher::{Keyring, VolumeKeys};
+use azekura_model::{CSI_PROVIDER, Model, WrappedKey, Wrapping};
 use azekura_secrets::{DataKey, KeyPlace, SecretsError, VolumeSecret};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
@@ -111,7 +111,8 @@ impl DataKeys {
     /// # Errors
     /// When the secret does not open it, or the data plane is not told in time.
     pub async fn unlock(&self, model: &Model, key: KeyId, secret: &SecretText) -> Result<(), NotOpened> {
-        let opened = self.open_by_secret(model, key, secret).await?.cipher().map(Arc::new);
+        let opened = self.open_by_secret(model, key, secret).await?.cipher();
+        let opened = opened.map(|key| Arc::new(VolumeKeys::first(Arc::new(key))));
         let opened = opened.ok_or_else(|| refused("both halves of the volume's key are the same"))?;
         let mut passed = self.passed.subscribe();
         let until = Instant::now() + PASSED_WAIT;
@@ -229,7 +230,7 @@ fn place(model: &Model, key: KeyId) -> Result<KeyPlace, NotOpened> {
 }
 
 /// What a secret is to open.
-fn generation(model: &Model, key: KeyId) -> Result<KeyGeneration, NotOpened> {
+fn generation(model: &Model, key: KeyId) -> Result<WrappedKey, NotOpened> {
     let record = model.data_keys.get(&key).ok_or_else(|| refused("the record of the volume's key is not there"))?;
     let generation = record.current().ok_or_else(|| refused("the record of the volume's key has no key"))?;
     if generation.provider != CSI_PROVIDER {

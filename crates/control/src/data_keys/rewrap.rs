@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_base::KeyId;
-use azekura_model::{CSI_PROVIDER, DataKeyRecord, KeyGeneration, Model, Wrapping};
+use azekura_model::{CSI_PROVIDER, DataKeyRecord, Model, WrappedKey, Wrapping};
 use azekura_secrets::{DataKey, KeyPlace, KeyProvider, UNWRAPS_MAX, version_of};
 use tokio::time::Instant;
 
@@ -109,7 +109,7 @@ impl DataKeys {
 async fn anew(
     wraps: &Arc<dyn KeyProvider>,
     place: KeyPlace,
-    generation: &KeyGeneration,
+    generation: &WrappedKey,
     key: Result<DataKey, String>,
 ) -> Rewrapped {
     let (key, wraps, check) = (key?, Arc::clone(wraps), generation.check.clone());

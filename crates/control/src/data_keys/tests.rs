@@ -61,8 +61,8 @@ async fn what_one_node_draws_another_unwraps() {
     assert!(fixture.keys.follow(fixture.memory.model()).await.is_none(), "nothing is new");
     let other = fixture.seen_by("1").await;
     let (mut one, mut two) = (vec![0; 512], vec![0; 512]);
-    ring[&record.id].as_ref().unwrap().encrypt(3, &[1; 512], &mut one);
-    other[&record.id].as_ref().unwrap().encrypt(3, &[1; 512], &mut two);
+    ring[&record.id].as_ref().unwrap().writing().1.encrypt(3, &[1; 512], &mut one);
+    other[&record.id].as_ref().unwrap().writing().1.encrypt(3, &[1; 512], &mut two);
     assert_eq!(one, two);
     fixture.memory.run(&Txn::new().delete(&Key::DataKey(record.id).to_string())).unwrap();
     assert!(fixture.keys.follow(fixture.memory.model()).await.is_some_and(|ring| ring.is_empty()));

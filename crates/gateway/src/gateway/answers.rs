@@ -30,6 +30,10 @@ impl Gateway {
                         let Some(part) = self.parts.held_by(from, id).map(|in_flight| in_flight.wanted().part) else {
                             return;
                         };
+                        let keys = reading::keys(&extents);
+                        if !self.can_decrypt(id, keys) {
+                            return self.wait_for_key(id, from);
+                        }
                         // Such answers have not left memory since the store checked them.
                         if reading::is_valid(part, &extents, !self.directory.trusts(from)) {
                             self.read_done(id, Ok(Answer::Blocks(part, extents)));
@@ -161,6 +165,12 @@ impl Gateway {
         }
         self.release_held();
         self.start_backlog(in_flight.wanted().pg);
+        if self.operations.rekey_mut(in_flight.wanted().op).is_some() {
+            return self.block_moved(in_flight.wanted().op, failed);
+        }
+        if failed == Some(IoStatus::OtherKey) && !in_flight.is_orphan() {
+            return self.move_edges(in_flight.into_wanted());
+        }
         self.operations.part_written(in_flight.wanted().op, failed.map(|status| in_flight.told(status)));
         self.complete_if_done(in_flight.wanted().op);
     }
@@ -168,6 +178,9 @@ impl Gateway {
     fn read_done(&mut self, id: PartId, answer: Result<Answer, IoStatus>) {
         let Some(in_flight) = self.parts.answered(id, self.now) else { return };
         self.room.give(&in_flight);
+        if self.operations.rekey_mut(in_flight.wanted().op).is_some() {
+            return self.found_to_move(in_flight.wanted().op, in_flight.wanted().attachment, answer);
+        }
         self.operations.part_read(in_flight.wanted().op, in_flight.wanted().index, answer);
         self.complete_if_done(in_flight.wanted().op);
     }

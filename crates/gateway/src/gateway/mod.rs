@@ -5,10 +5,12 @@
 //! - [`sending`]: where it is sent, and when again.
 //! - [`ending`]: requests that end before all of their parts are answered.
 //! - [`settling`]: writes that were given up and may still be applied.
+//! - [`rekeying`]: blocks that are encrypted under another key.
 
 mod answers;
 mod ending;
 mod peers;
+mod rekeying;
 mod sending;
 mod settling;
 
@@ -16,9 +18,9 @@ use crate::STATUS_CHUNKS_MAX;
 use crate::ciphers::Cipher;
 use crate::cut::{self, Part};
 use crate::directory::Directory;
-use crate::operations::{OpId, Operations};
+use crate::operations::{Ended, OpId, Operations};
 use crate::parts::{Ask, InFlight, Parts, Wanted};
-use crate::request::{Op, Outcome};
+use crate::request::{Op, Outcome, Rekeyed};
 use crate::room::Room;
 use crate::statistics::VolumeStatistics;
 use crate::unsettled::Unsettled;
@@ -27,7 +29,6 @@ use crate::view::{GroupView, VolumeView};
 use azekura_base::{Body, CHUNK_SIZE, Endpoint, Generation, IoStatus, PgId, SessionId, VolumeId};
 use azekura_cipher::Keyring;
 use azekura_wire::Message;
-use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +40,8 @@ pub enum Effect {
     Send(Endpoint, Message),
     /// The request named by the token is done.
     Complete(u64, Outcome),
+    /// What [`Gateway::rekey`] was asked for by this token is done, or has failed.
+    Rekeyed(u64, Result<Rekeyed, IoStatus>),
 }
 
 /// The gateway of one shard: from requests on volumes to answers, by way of the shards that hold them; sans-IO.
@@ -247,9 +250,7 @@ impl Gateway {
             }
             Op::Zero { offset, len } => {
                 for (part, whole) in cut::chunks(offset, len).flat_map(cut::zeros) {
-                    // Zeros stay zeros, also beside what is encrypted.
-                    let zeros = || Bytes::from(vec![0; part.len as usize]);
-                    let body = if whole { Body::Zero } else { cut::data_body(part, zeros(), &Cipher::Plain) };
+                    let body = if whole { Body::Zero } else { cipher.seal_zeros(part) };
                     start(part, Ask::Write(body));
                 }
             }
@@ -267,7 +268,12 @@ impl Gateway {
             return;
         };
         let Some(index) = self.operations.add_part(op) else { return };
-        let wanted = Wanted { op, index, part, volume: volume.id, attachment, layer: volume.layer, pg, ask };
+        self.add(Wanted { op, index, part, volume: volume.id, attachment, layer: volume.layer, pg, ask });
+    }
+
+    /// A part is under way from now on.
+    fn add(&mut self, wanted: Wanted) {
+        let pg = wanted.pg;
         let in_flight = InFlight::new(wanted, self.now);
         self.room.take(&in_flight);
         if in_flight.is_write() {
@@ -281,8 +287,11 @@ impl Gateway {
 
     /// Answers the request, if it waits for no part any more.
     fn complete_if_done(&mut self, op: OpId) {
-        if let Some((token, outcome)) = self.operations.take_done(op, self.now) {
-            self.effects.push_back(Effect::Complete(token, outcome));
+        match self.operations.take_done(op, self.now) {
+            Some(Ended::Client(token, outcome)) => self.effects.push_back(Effect::Complete(token, outcome)),
+            Some(Ended::Rekeyed(token, result)) => self.effects.push_back(Effect::Rekeyed(token, result)),
+            Some(Ended::Resumes(wanted, moved)) => self.resume(wanted, moved),
+            None => {}
         }
     }
 }

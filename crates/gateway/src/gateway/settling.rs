@@ -25,6 +25,7 @@ impl Gateway {
     /// connection, and does not know of what it wrote: nobody's write passes that.
     pub fn orphan(&mut self, token: u64) {
         let Some(op) = self.operations.of(token) else { return };
+        self.operations.orphan(op);
         for (pg, volume) in self.parts.orphan(op) {
             self.unsettled.given_up(volume, pg, self.session);
         }

@@ -7,7 +7,9 @@ use crate::cut::{self, Part};
 use crate::operations::OpId;
 use crate::view::GroupView;
 use crate::{ANSWER_WAIT, READ_WAIT, RETRY_INTERVAL, RETRY_INTERVAL_MAX, reading};
-use azekura_base::{Body, Endpoint, Generation, IoStatus, LayerId, PgId, RequestId, SessionId, VolumeId};
+use azekura_base::{
+    Body, Endpoint, Generation, IoStatus, KeyGeneration, LayerId, PgId, RequestId, SessionId, VolumeId,
+};
 use azekura_cipher::UNIT_SIZE;
 use azekura_wire::{Expected, Message, ReadRequest, StatusRequest, WriteRequest};
 use bytes::Bytes;
@@ -40,6 +42,15 @@ impl Ask {
             expected: Box::new(cut::expected(part, expected, cipher)),
             body: cut::encrypted(part, bytes, cipher),
             is_encrypted: matches!(cipher, Cipher::Encrypted(_)),
+        }
+    }
+
+    /// The generation of the key that what is written is encrypted under.
+    pub(crate) fn key(&self) -> Option<KeyGeneration> {
+        match self {
+            Ask::Write(Body::Data { checksums, .. })
+            | Ask::CompareAndWrite { body: Body::Data { checksums, .. }, .. } => Some(checksums.key()),
+            _ => None,
         }
     }
 
@@ -202,6 +213,11 @@ impl InFlight {
 
     fn expected(&self) -> Option<Box<Expected>> {
         if let Ask::CompareAndWrite { expected, .. } = &self.wanted.ask { Some(expected.clone()) } else { None }
+    }
+
+    /// The part, to be sent anew as another one.
+    pub(crate) fn into_wanted(self) -> Wanted {
+        self.wanted
     }
 
     /// What its client is told. Of what is encrypted only the unit that differs is known.

@@ -137,7 +137,7 @@ impl Failure {
     pub fn of(status: IoStatus, is_read: bool) -> Failure {
         Failure::Check(match status {
             IoStatus::Io if is_read => Sense::READ_ERROR,
-            IoStatus::Io => Sense::WRITE_ERROR,
+            IoStatus::Io | IoStatus::OtherKey => Sense::WRITE_ERROR,
             IoStatus::NoSpace => Sense::NO_SPACE,
             IoStatus::Invalid => Sense::FIELD,
             IoStatus::ReadOnly => Sense::WRITE_PROTECTED,

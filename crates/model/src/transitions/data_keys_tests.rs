@@ -8,14 +8,14 @@ use super::snapshots::{CloneSpec, clone_snapshot, delete_snapshot};
 use super::tests::{cluster, run, txn_of};
 use super::volumes::{VolumeDeletion, VolumeSpec, create_volume, delete_volume};
 use crate::{
-    DataKeyRecord, Key, KeyGeneration, Memory, MetaError, Outcome, Records, SnapshotOrigin, Txn, Unknown, VolumeAccess,
-    VolumeRecord, Wrapping,
+    DataKeyRecord, Key, Memory, MetaError, Outcome, Records, SnapshotOrigin, Txn, Unknown, VolumeAccess, VolumeRecord,
+    WrappedKey, Wrapping,
 };
 
 fn key(id: u64) -> DataKeyRecord {
     let unknown = Unknown::default();
     let (provider, wrapped, check, created) = ("file".into(), "1:00".into(), "00".into(), String::new());
-    let generation = KeyGeneration { number: 0, provider, wrapped, check, created, unknown: unknown.clone() };
+    let generation = WrappedKey { number: 0, provider, wrapped, check, created, unknown: unknown.clone() };
     DataKeyRecord { id: KeyId(id), generations: vec![generation], unknown }
 }
 
@@ -177,7 +177,7 @@ fn keys_go_to_another_provider_when_all_nodes_know_it() {
     node["understands"] = serde_json::json!(["encryption", "key-providers"]);
     memory.run(&Txn::new().put(&Key::Node(NodeId(1)).to_string(), &node)).unwrap();
     assert!(rewrap(&mut memory).unwrap());
-    assert_eq!(memory.model().data_keys[&KeyId(5)].current().map(KeyGeneration::wrapping), Some(to));
+    assert_eq!(memory.model().data_keys[&KeyId(5)].current().map(WrappedKey::wrapping), Some(to));
     // A later step: nodes that know servers with keys, and nothing of volumes' own secrets.
     if let Some(key) = &mut other.key {
         key.generations[0].provider = crate::CSI_PROVIDER.into();

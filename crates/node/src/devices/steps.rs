@@ -8,13 +8,12 @@ use crate::node::Node;
 use crate::pending::PendingOp;
 use crate::reads::Reads;
 use azekura_base::{
-    BLOCK_SIZE, BlockIndex, BlockRange, CHUNK_BLOCKS, Checksum, ChunkIndex, DeviceId, Extent, IoStatus, LayerId,
-    PageBuf, PgId, Slab, Warning,
+    BlockIndex, BlockRange, BlockSum, CHUNK_BLOCKS, ChunkIndex, DeviceId, Extent, IoStatus, LayerId, PgId, Slab,
+    Warning,
 };
 use azekura_replica::{Group, Recovered};
 use azekura_store::{ChunkDigest, Completion, Initialisation, IoId, MapError, OpenError, ReadError, Report, Store};
 use azekura_wire::{Message, ReadDone, StatusDone};
-use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -375,12 +374,12 @@ impl Node {
     }
 }
 
-/// The checksum of each block of a chunk that takes space.
-fn by_block(digest: &ChunkDigest) -> Vec<Option<Checksum>> {
+/// The checksum and the key of each block of a chunk that takes space.
+fn by_block(digest: &ChunkDigest) -> Vec<Option<BlockSum>> {
     let mut blocks = Vec::with_capacity(CHUNK_BLOCKS);
     for run in &digest.runs {
         match &run.checksums {
-            Some(checksums) => blocks.extend(checksums.iter().copied().map(Some)),
+            Some(checksums) => blocks.extend(checksums.each().map(Some)),
             None => blocks.extend(std::iter::repeat_n(None, usize::from(run.count))),
         }
     }
@@ -388,11 +387,8 @@ fn by_block(digest: &ChunkDigest) -> Vec<Option<Checksum>> {
 }
 
 /// The contents of a read of one block.
-fn first_block(extents: Vec<Extent>) -> Bytes {
-    match extents.into_iter().next() {
-        Some(Extent::Data { bytes, .. }) => bytes,
-        Some(Extent::Zero { .. }) | None => PageBuf::zeroed(BLOCK_SIZE).freeze(),
-    }
+fn first_block(extents: Vec<Extent>) -> Extent {
+    extents.into_iter().next().unwrap_or(Extent::Zero { count: 1 })
 }
 
 fn recovered(store: &Store, pg: PgId) -> Recovered {

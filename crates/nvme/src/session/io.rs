@@ -340,7 +340,7 @@ impl Io {
 fn failure(status: IoStatus, is_read: bool) -> Status {
     match status {
         IoStatus::Io if is_read => Status::READ_ERROR,
-        IoStatus::Io => Status::WRITE_FAULT,
+        IoStatus::Io | IoStatus::OtherKey => Status::WRITE_FAULT,
         IoStatus::NoSpace => Status::CAPACITY_EXCEEDED,
         IoStatus::Invalid => Status::INVALID_FIELD,
         IoStatus::ReadOnly => Status::WRITE_PROTECTED,

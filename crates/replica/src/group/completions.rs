@@ -3,9 +3,8 @@
 use super::{Group, Role};
 use crate::finding::ScrubKind;
 use azekura_base::{
-    BlockIndex, BlockRange, Body, Checksum, ChunkIndex, DeviceId, Epoch, Extent, IoStatus, LayerId, Sequence,
+    BlockIndex, BlockRange, BlockSum, Body, ChunkIndex, DeviceId, Epoch, Extent, IoStatus, LayerId, Sequence,
 };
-use bytes::Bytes;
 use std::num::NonZeroU64;
 
 impl Group {
@@ -45,8 +44,8 @@ impl Group {
         self.as_primary(|primary, cx| primary.on_prepared_loaded(cx, sequence, epoch, body));
     }
 
-    /// A block at the edge of a merge is read: one whole block (zeros if it was never written), or why not.
-    pub fn edge_loaded(&mut self, merge: u64, block: BlockIndex, contents: Result<Bytes, IoStatus>) {
+    /// A block at the edge of a merge is read: one whole block, or why not.
+    pub fn edge_loaded(&mut self, merge: u64, block: BlockIndex, contents: Result<Extent, IoStatus>) {
         self.as_primary(|primary, cx| primary.on_edge_loaded(cx, merge, block, contents));
     }
 
@@ -64,7 +63,7 @@ impl Group {
     }
 
     /// The outcome of [`crate::Action::LoadChecksums`]: one for each block of the chunk that takes space.
-    pub fn checksums_loaded(&mut self, id: u64, checksums: Result<Vec<Option<Checksum>>, IoStatus>) {
+    pub fn checksums_loaded(&mut self, id: u64, checksums: Result<Vec<Option<BlockSum>>, IoStatus>) {
         match &mut self.role {
             Role::Primary(primary) => primary.on_checksums_loaded(&mut self.cx, id, checksums),
             Role::Secondary(secondary) => secondary.on_checksums_loaded(&mut self.cx, id, checksums),

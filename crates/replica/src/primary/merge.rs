@@ -6,9 +6,8 @@ use crate::context::GroupCx;
 use crate::primary::Primary;
 use crate::primary::peer::Standing;
 use crate::repair::is_whole;
-use azekura_base::{BLOCK_SIZE, BlockIndex, BlockRange, DeviceId, Extent, IoStatus, PageBuf};
+use azekura_base::{BLOCK_SIZE, BlockIndex, BlockRange, DeviceId, Extent, IoStatus};
 use azekura_wire::{Fetch, Message, WriteRequest};
-use bytes::Bytes;
 
 impl Primary {
     pub(crate) fn start_merge(&mut self, cx: &mut GroupCx, client: Client, write: WriteRequest, blocks: BlockRange) {
@@ -31,31 +30,31 @@ impl Primary {
         self.merges.merges.push(Merge { id, client, write, blocks, edges });
     }
 
-    /// A block at the edge of a merge is read: one whole block (zeros if it was never written), or why not.
+    /// A block at the edge of a merge is read: one whole block, or why not.
     pub(crate) fn on_edge_loaded(
         &mut self,
         cx: &mut GroupCx,
         merge: u64,
         block: BlockIndex,
-        contents: Result<Bytes, IoStatus>,
+        contents: Result<Extent, IoStatus>,
     ) {
         match contents {
-            Ok(bytes) => self.edge_known(cx, merge, block, bytes),
+            Ok(contents) => self.edge_known(cx, merge, block, contents),
             Err(status) => self.ask_for_edge(cx, Question { merge, block, asked: Vec::new() }, status),
         }
         self.retry_waiting(cx);
     }
 
-    fn edge_known(&mut self, cx: &mut GroupCx, merge: u64, block: BlockIndex, bytes: Bytes) {
-        assert_eq!(bytes.len(), BLOCK_SIZE);
+    fn edge_known(&mut self, cx: &mut GroupCx, merge: u64, block: BlockIndex, contents: Extent) {
+        assert_eq!(contents.count(), 1);
         let merges = &mut self.merges.merges;
         let Some(at) = merges.iter().position(|m| m.id == merge) else { return };
         if let Some(edge) = merges[at].edges.iter_mut().find(|(index, _)| *index == block) {
-            edge.1 = Some(bytes);
+            edge.1 = Some(contents);
         }
         if merges[at].edges.iter().all(|(_, contents)| contents.is_some()) {
             let merge = merges.remove(at);
-            if let Some(refused) = self.comparison(cx, &merge) {
+            if let Some(refused) = self.refusal(cx, &merge) {
                 return cx.act(Action::AnswerWrite(merge.client, merge.write.request, Err(refused)));
             }
             let header = self.next_header(cx, &merge.write, merge.blocks);
@@ -63,15 +62,16 @@ impl Primary {
         }
     }
 
-    /// Why a write that expects something of what it replaces is not carried out. A difference is an answer as that of
-    /// a read is: it is given under the lease alone. Without one, somebody else may have let in what is expected.
-    fn comparison(&mut self, cx: &mut GroupCx, merge: &Merge) -> Option<IoStatus> {
-        let difference = merge.difference()?;
+    /// Why a merge is not carried out: its blocks are encrypted under another key, or hold something else than the write
+    /// expects. Both are answers as that of a read is: they are given under the lease alone. Without one, somebody else
+    /// may have let in what is expected.
+    fn refusal(&mut self, cx: &mut GroupCx, merge: &Merge) -> Option<IoStatus> {
+        let refusal = merge.other_key().or_else(|| merge.difference().map(IoStatus::Miscompare))?;
         if !self.may_serve(cx, cx.now) {
             self.clients_wait = true;
             return Some(IoStatus::Redirect);
         }
-        Some(IoStatus::Miscompare(difference))
+        Some(refusal)
     }
 
     /// Asks the next copy for an edge. Without one the write fails with `status`; it is to be sent again while there is
@@ -110,10 +110,7 @@ impl Primary {
     pub(crate) fn edge_fetched(&mut self, cx: &mut GroupCx, id: u64, extents: Option<Vec<Extent>>) {
         let Some(question) = self.merges.questions.remove(&id) else { return };
         match extents.filter(|extents| is_whole(extents, 1)).and_then(|extents| extents.into_iter().next()) {
-            Some(Extent::Data { bytes, .. }) => self.edge_known(cx, question.merge, question.block, bytes),
-            Some(Extent::Zero { .. }) => {
-                self.edge_known(cx, question.merge, question.block, PageBuf::zeroed(BLOCK_SIZE).freeze());
-            }
+            Some(contents) => self.edge_known(cx, question.merge, question.block, contents),
             None => self.ask_for_edge(cx, question, IoStatus::Io),
         }
         self.retry_waiting(cx);

@@ -10,10 +10,10 @@ use crate::action::Client;
 use crate::limits::REIGN_SHIFT;
 use crate::pending::Pending;
 use azekura_base::{
-    BLOCK_SIZE, BlockIndex, BlockRange, Body, DeviceId, Epoch, PageBuf, RequestId, SessionId, WriteHeader,
+    BLOCK_SIZE, BlockIndex, BlockRange, Body, DeviceId, Epoch, Extent, IoStatus, KeyGeneration, PageBuf, RequestId,
+    SessionId, WriteHeader,
 };
 use azekura_wire::WriteRequest;
-use bytes::Bytes;
 use std::collections::BTreeMap;
 
 pub(super) struct Merge {
@@ -22,16 +22,36 @@ pub(super) struct Merge {
     pub(super) write: WriteRequest,
     pub(super) blocks: BlockRange,
     /// The blocks at the edges that the write covers in part, and their contents once read.
-    pub(super) edges: Vec<(BlockIndex, Option<Bytes>)>,
+    pub(super) edges: Vec<(BlockIndex, Option<Extent>)>,
 }
 
 impl Merge {
     /// The first byte, of those that the write is of, that is not what the write expects; once all edges are there.
     pub(super) fn difference(&self) -> Option<u16> {
         let expected = self.write.expected.as_ref()?;
-        let (_, held) = self.edges.first()?;
         let at = self.write.offset as usize % BLOCK_SIZE;
-        expected.first_difference(&held.as_ref()?[at..at + self.write.len as usize])
+        let range = at..at + self.write.len as usize;
+        match self.edges.first()? {
+            (_, Some(Extent::Data { bytes, .. })) => expected.first_difference(&bytes[range]),
+            (_, Some(Extent::Zero { .. })) => expected.first_difference(&[0; BLOCK_SIZE][range]),
+            (_, None) => None,
+        }
+    }
+
+    /// What the write replaces or compares in part is encrypted under another generation of the key than the write's
+    /// bytes, or those that it expects; once all edges are there. Blocks that were never written have no key.
+    pub(super) fn other_key(&self) -> Option<IoStatus> {
+        let Body::Data { checksums, .. } = &self.write.body else { return None };
+        let replaces_whole = (self.write.len as usize).is_multiple_of(BLOCK_SIZE)
+            && (self.write.offset as usize).is_multiple_of(BLOCK_SIZE);
+        let written = (!replaces_whole).then(|| checksums.key());
+        let expected = self.write.expected.as_ref().map(|expected| expected.key);
+        let held = self.edges.iter().filter_map(|(_, contents)| match contents {
+            Some(Extent::Data { checksums, .. }) => Some(checksums.key()),
+            Some(Extent::Zero { .. }) | None => None,
+        });
+        let differs = |held| [written, expected].into_iter().flatten().any(|key| key != held);
+        held.into_iter().any(differs).then_some(IoStatus::OtherKey)
     }
 }
 
@@ -101,16 +121,22 @@ pub(super) fn merged(header: WriteHeader, merge: Merge) -> Pending {
     let mut buf = PageBuf::new(blocks.count as usize * BLOCK_SIZE);
     for (block, contents) in edges {
         let at = (block.0 - blocks.first.0) as usize * BLOCK_SIZE;
-        buf[at..at + BLOCK_SIZE].copy_from_slice(&contents.unwrap_or_default());
+        let held = &mut buf[at..at + BLOCK_SIZE];
+        match contents {
+            Some(Extent::Data { bytes, .. }) => held.copy_from_slice(&bytes),
+            Some(Extent::Zero { .. }) | None => held.fill(0),
+        }
     }
-    if let Body::Data { bytes, .. } = &write.body {
+    let mut key = KeyGeneration::FIRST;
+    if let Body::Data { bytes, checksums } = &write.body {
         let at = write.offset as usize % BLOCK_SIZE;
         buf[at..at + bytes.len()].copy_from_slice(bytes);
+        key = checksums.key();
     }
     Pending {
         header,
         oldest: write.oldest,
-        body: Some(Body::data(buf.freeze())),
+        body: Some(Body::data(buf.freeze()).under(key)),
         client: Some(client),
         as_sent: false,
         ordered_at: std::time::Duration::ZERO,

@@ -15,7 +15,7 @@ use crate::context::GroupCx;
 use crate::digest;
 use crate::finding::{Flaw, ScrubKind, ScrubReport};
 use crate::primary::Primary;
-use azekura_base::{Checksum, ChunkIndex, DeviceId, Extent, IoStatus, LayerId, Sequence};
+use azekura_base::{BlockSum, ChunkIndex, DeviceId, Extent, IoStatus, LayerId, Sequence};
 use azekura_wire::CompareOk;
 
 impl Primary {
@@ -94,7 +94,7 @@ impl Primary {
         &mut self,
         cx: &mut GroupCx,
         id: u64,
-        checksums: Result<Vec<Option<Checksum>>, IoStatus>,
+        checksums: Result<Vec<Option<BlockSum>>, IoStatus>,
     ) {
         if self.send_lost(cx, id, &checksums) {
             return self.run_resyncs(cx);

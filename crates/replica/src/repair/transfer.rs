@@ -5,7 +5,7 @@ use crate::action::Action;
 use crate::context::GroupCx;
 use crate::finding::Flaw;
 use crate::primary::Primary;
-use azekura_base::{BlockIndex, BlockRange, Body, Checksum, DeviceId, Extent, IoStatus, UNKNOWN_CHECKSUM};
+use azekura_base::{BlockIndex, BlockRange, BlockSum, Body, DeviceId, Extent, IoStatus, UNKNOWN_CHECKSUM};
 use azekura_wire::{DIGEST_SPAN_BLOCKS, Message, Repair, RepairOk};
 use std::num::NonZeroU64;
 
@@ -76,7 +76,7 @@ impl Primary {
         &mut self,
         cx: &mut GroupCx,
         id: u64,
-        checksums: &Result<Vec<Option<Checksum>>, IoStatus>,
+        checksums: &Result<Vec<Option<BlockSum>>, IoStatus>,
     ) -> bool {
         let now = cx.now;
         if !self.repair.repairs.losing.remove(&id) {
@@ -89,7 +89,7 @@ impl Primary {
             match sum {
                 // Nobody knows what it should be. What a copy had before may be the last that there is of it; a new one
                 // has nothing to give up, and the rest of the group must not wait for this.
-                Some(Some(sum)) if sum == UNKNOWN_CHECKSUM && !resync.is_new() => {
+                Some(Some(sum)) if sum.checksum == UNKNOWN_CHECKSUM && !resync.is_new() => {
                     resync.repairing.remove(&id);
                     resync.withhold(blocks);
                 }

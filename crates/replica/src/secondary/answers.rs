@@ -4,7 +4,7 @@ use crate::action::{Action, Client};
 use crate::context::GroupCx;
 use crate::digest;
 use crate::secondary::Secondary;
-use azekura_base::{BlockRange, CHUNK_BLOCKS, Checksum, Extent, IoStatus};
+use azekura_base::{BlockRange, BlockSum, CHUNK_BLOCKS, Extent, IoStatus};
 use azekura_wire::{Compare, CompareOk, DIGEST_SPAN_BLOCKS, Damaged, Fetch, Fetched, Message, Span};
 
 impl Secondary {
@@ -93,7 +93,7 @@ impl Secondary {
         &mut self,
         cx: &mut GroupCx,
         id: u64,
-        checksums: Result<Vec<Option<Checksum>>, IoStatus>,
+        checksums: Result<Vec<Option<BlockSum>>, IoStatus>,
     ) {
         self.send_compare_ok(cx, id, checksums.map(|checksums| digest::of_checksums(&checksums)));
     }

@@ -162,7 +162,9 @@ impl Cluster {
         } else if let Some((id, chunk)) = copy.lookups.pop_front() {
             let taken = |n| copy.live.map.get(&(chunk, n)).filter(|block| !is_zero(block));
             let held = |n| copy.live.lost.get(&(chunk, n)).copied();
-            let checksums = (0..CHUNK_BLOCKS as u16).map(|n| held(n).or(taken(n).map(|block| checksum(block))));
+            let checksums = (0..CHUNK_BLOCKS as u16)
+                .map(|n| held(n).or(taken(n).map(|block| checksum(block))))
+                .map(|sum| sum.map(BlockSum::from));
             let found = if self.unreadable_maps.contains(&me) { Err(IoStatus::Io) } else { Ok(checksums.collect()) };
             copy.group.checksums_loaded(id, found);
         } else if let Some((id, device, after)) = copy.listings.pop_front() {
@@ -179,7 +181,9 @@ impl Cluster {
     /// Reads an edge that a merge waits for. False when there is none.
     pub fn load_edge(&mut self) -> bool {
         let Some((me, merge, block, chunk)) = self.edges.pop_front() else { return false };
-        let contents = self.contents(me, chunk, block);
+        let contents = Body::data(self.contents(me, chunk, block));
+        let Body::Data { bytes, checksums } = contents else { unreachable!() };
+        let contents = Extent::Data { bytes, checksums };
         self.copies.get_mut(&me).unwrap().group.edge_loaded(merge, block, Ok(contents));
         self.run(me);
         true

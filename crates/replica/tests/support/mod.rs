@@ -215,6 +215,14 @@ impl Cluster {
         self.copies[&me].live.contents(chunk, block.0)
     }
 
+    /// The generation of the key that a copy's write is encrypted under.
+    pub fn key_of(&self, n: u32, sequence: Sequence) -> Option<KeyGeneration> {
+        match &self.copies[&device(n)].live.writes[&sequence].body {
+            Body::Data { checksums, .. } => Some(checksums.key()),
+            _ => None,
+        }
+    }
+
     /// A block of a copy changes on its disk, checksum and all: what no checksum can tell.
     pub fn corrupt(&mut self, n: u32, block: u16) {
         let at = (ChunkIndex(0), block);

@@ -8,7 +8,7 @@ use crate::plan::Mode;
 use crate::report::Invariant;
 use crate::world::World;
 use azekura_base::{
-    BLOCK_SIZE, BlockIndex, BlockRange, CHUNK_BLOCKS, CHUNK_SIZE, Checksum, ChunkIndex, DeviceId, Extent, Generation,
+    BLOCK_SIZE, BlockIndex, BlockRange, BlockSum, CHUNK_BLOCKS, CHUNK_SIZE, ChunkIndex, DeviceId, Extent, Generation,
     IoStatus, LayerId, PgId, RequestId, Run, VolumeId,
 };
 use azekura_replica::AckRule;
@@ -41,7 +41,7 @@ impl World {
                     continue;
                 };
                 let Some(copy) = self.read_copy(conn, (*volume, *layer), *pg, *chunk) else { return };
-                let blocks: u64 = copy.runs.iter().filter(|run| run.data).map(|run| u64::from(run.count)).sum();
+                let blocks: u64 = copy.runs.iter().filter(|run| run.is_data()).map(|run| u64::from(run.count)).sum();
                 *reached.entry(device).or_default() += blocks * BLOCK_SIZE as u64;
                 copies.entry((*layer, *pg, *chunk)).or_default().insert(device, copy);
             }
@@ -197,7 +197,7 @@ impl World {
         let mut copy = CopyOfChunk { runs: merge(&runs), blocks: BTreeMap::new() };
         let mut at = 0u16;
         for run in runs {
-            for first in (at..at + run.count).filter(|_| run.data) {
+            for first in (at..at + run.count).filter(|_| run.is_data()) {
                 let first = BlockIndex(first);
                 let range = BlockRange::block(layer, chunk, first);
                 let read = |request| Message::Read(ReadRequest { request, pg, volume, attachment, range });
@@ -206,7 +206,9 @@ impl World {
                     _ => None,
                 })?;
                 match block.as_deref() {
-                    Ok([Extent::Data { checksums, .. }]) => drop(copy.blocks.insert(first, checksums[0])),
+                    Ok([Extent::Data { checksums, .. }]) => {
+                        copy.blocks.extend(checksums.each().map(|sum| (first, sum)))
+                    }
                     Err(IoStatus::Io) if self.plan.mode == Mode::Flips || self.has_liar() => {}
                     other => {
                         let what = format!("{pg:?} {chunk:?} {first:?} is said to hold data, and reads as {other:?}");
@@ -223,7 +225,7 @@ impl World {
 /// What one copy holds of one chunk.
 struct CopyOfChunk {
     runs: Vec<Run>,
-    blocks: BTreeMap<BlockIndex, Checksum>,
+    blocks: BTreeMap<BlockIndex, BlockSum>,
 }
 
 impl CopyOfChunk {

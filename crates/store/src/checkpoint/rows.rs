@@ -6,10 +6,13 @@ use crate::groups::Requests;
 use crate::jobs::Job;
 use crate::options::Identity;
 use azekura_base::{
-    BlockIndex, BlockRange, Checksum, Checksums, ChunkIndex, DeviceId, Epoch, LayerId, PgId, Prepared, RequestId,
-    Sequence, SessionId, WriteHeader, checksum,
+    BlockIndex, BlockRange, Checksum, Checksums, ChunkIndex, DeviceId, Epoch, KeyGeneration, LayerId, PgId, Prepared,
+    RequestId, Sequence, SessionId, WriteHeader, checksum,
 };
 use bytes::Bytes;
+
+/// Bits of a number of blocks, below those of a key's generation.
+const COUNT_BITS: u32 = 12;
 
 /// The place in the log from which replay starts: the beginning of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -234,12 +237,12 @@ impl PendingRow {
         sequence: Sequence,
         range: BlockRange,
         (log, generation): (u64, u64),
-        (address, checksums): (u32, &[Checksum]),
+        (address, checksums): (u32, &Checksums),
     ) -> PendingRow {
         let (epoch, commit, session, request) = (Epoch(0), Sequence::ZERO, NAMELESS, RequestId(0));
         let header = WriteHeader { pg, epoch, sequence, commit, session, request, range };
         let info = Prepared { header, zero: false, durable: true };
-        PendingRow { info, log, generation, address: Some(address), checksums: Some(checksums.into()) }
+        PendingRow { info, log, generation, address: Some(address), checksums: Some(checksums.clone()) }
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -250,7 +253,8 @@ impl PendingRow {
         // Block 0 is the superblock, so an address of 0 says that there is none.
         out.extend_from_slice(&self.address.unwrap_or(0).to_le_bytes());
         out.extend_from_slice(&range.first.0.to_le_bytes());
-        out.extend_from_slice(&range.count.to_le_bytes());
+        let key = self.checksums.as_ref().map_or(KeyGeneration::FIRST, Checksums::key);
+        out.extend_from_slice(&(range.count | u16::from(key.number()) << COUNT_BITS).to_le_bytes());
         for sum in self.checksums.iter().flat_map(|sums| sums.iter()) {
             out.extend_from_slice(&sum.0.to_le_bytes());
         }
@@ -262,7 +266,8 @@ impl PendingRow {
         let (session, request) = (SessionId(reader.u64()?), RequestId(reader.u64()?));
         let (layer, chunk, address) = (LayerId(reader.u64()?), ChunkIndex(reader.u32()?), reader.u32()?);
         let first = BlockIndex(u16::from_le_bytes(reader.take()?));
-        let count = u16::from_le_bytes(reader.take()?);
+        let word = u16::from_le_bytes(reader.take()?);
+        let (count, key) = (word & ((1 << COUNT_BITS) - 1), KeyGeneration::of_bits(word >> COUNT_BITS));
         let address = Some(address).filter(|address| *address != 0);
         let zero = address.is_none();
         let mut sums = Vec::new();
@@ -271,7 +276,7 @@ impl PendingRow {
         }
         let range = BlockRange { layer, chunk, first, count };
         let header = WriteHeader { pg, epoch, sequence, commit: Sequence::ZERO, session, request, range };
-        let checksums = (!zero).then(|| Checksums::from(&sums[..]));
+        let checksums = (!zero).then(|| Checksums::from(&sums[..]).under(key));
         Some(PendingRow { info: Prepared { header, zero, durable: true }, log, generation, address, checksums })
     }
 }

@@ -439,6 +439,7 @@ fn prepared_run(groups: &mut Groups, candidate: &Candidate) -> Option<LiveRun> {
     let committed = group.committed();
     let pending = group.find(sequence).filter(|p| p.info.header.sequence > committed)?;
     pending.written.filter(|written| written.place.payload == Some(address))?;
-    let checksums = pending.checksums.as_ref()?.to_vec();
-    Some(LiveRun { key, first, address, checksums, prepared: Some((pending.info, pending.id)) })
+    let checksums = pending.checksums.as_ref()?;
+    let (checksums, encrypted_under) = (checksums.to_vec(), checksums.key());
+    Some(LiveRun { key, first, address, checksums, encrypted_under, prepared: Some((pending.info, pending.id)) })
 }

@@ -141,7 +141,7 @@ impl Mover {
                     self.leave_alone(cx, read.segment, checksums.len() as u32);
                     continue;
                 }
-                let item = Item::WriteAgain { info, id: write, bytes };
+                let item = Item::WriteAgain { info, id: write, bytes, checksums: checksums.clone() };
                 let id = cx.new_id();
                 self.queue.push_back(Queued { token: None, id, item });
                 continue;
@@ -249,13 +249,12 @@ fn blocks_of(runs: &[LiveRunOf]) -> u32 {
 fn split_off(moved: &mut Move, blocks: u16) -> Option<Move> {
     let BlockRange { first, count, .. } = moved.range;
     let rest = Move {
+        checksums: moved.checksums.split_off(usize::from(blocks)),
         range: BlockRange { first: BlockIndex(first.0 + blocks), count: count - blocks, ..moved.range },
         old: moved.old + u32::from(blocks),
         bytes: moved.bytes.split_off(usize::from(blocks) * BLOCK_SIZE),
-        checksums: moved.checksums[usize::from(blocks)..].into(),
         ..*moved
     };
     moved.range.count = blocks;
-    moved.checksums = moved.checksums[..usize::from(blocks)].into();
     (rest.range.count > 0).then_some(rest)
 }

@@ -7,7 +7,7 @@ use crate::log::format::{Contents, Entries, Kind};
 use crate::map::MergedOwners;
 use crate::map::{Leaf, LeafKey};
 use crate::segments::Segments;
-use azekura_base::{BlockIndex, BlockRange, Checksum, Checksums, LayerId, Prepared, Sequence};
+use azekura_base::{BlockIndex, BlockRange, Checksum, Checksums, KeyGeneration, LayerId, Prepared, Sequence};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Blocks in one read of live blocks.
@@ -44,6 +44,8 @@ pub(super) struct LiveRun {
     pub first: BlockIndex,
     pub address: u32,
     pub checksums: Vec<Checksum>,
+    /// The generation of the key that all of them are encrypted under.
+    pub encrypted_under: KeyGeneration,
     /// The blocks are a write's that is not committed yet: which write, and which append of it.
     pub prepared: Option<(Prepared, u64)>,
 }
@@ -152,11 +154,15 @@ impl Victim {
                 self.live.extend(run.take().map(|run| (run.address, run)));
                 continue;
             }
+            if run.as_ref().is_some_and(|run| run.encrypted_under != entry.key()) {
+                self.live.extend(run.take().map(|run| (run.address, run)));
+            }
             let run = run.get_or_insert_with(|| LiveRun {
                 key,
                 first: BlockIndex(first.0 + index),
                 address: entry.address,
                 checksums: Vec::new(),
+                encrypted_under: entry.key(),
                 prepared: None,
             });
             run.checksums.push(entry.stored_checksum());
@@ -177,8 +183,9 @@ impl Victim {
             end = next.end();
             runs.extend(self.live.pop_first().map(|(_, run)| run));
         }
+        let checksums = |run: &LiveRun| Checksums::from(&run.checksums[..]).under(run.encrypted_under);
         let runs: Vec<LiveRunOf> =
-            runs.into_iter().map(|r| (r.key, r.first, r.address, r.checksums[..].into(), r.prepared)).collect();
+            runs.into_iter().map(|r| (r.key, r.first, r.address, checksums(&r), r.prepared)).collect();
         Some((VictimRead { victim: self.id, segment: self.segment, address: start, runs }, end - start))
     }
 }

@@ -8,7 +8,7 @@ use crate::log::format::{EntryHead, Kind};
 use crate::log::queue::{DurableRecord, Item, Move, Queued};
 use crate::map::Repairs;
 use crate::record::{Repair, stored};
-use azekura_base::{Body, Checksums, Prepared, Write, WriteHeader};
+use azekura_base::{Body, Checksums, KeyGeneration, Prepared, Write, WriteHeader};
 use bytes::Bytes;
 
 /// Encodes the records of one batch.
@@ -31,9 +31,9 @@ impl Encoder<'_> {
             Item::Repair(repair) => self.repair(repair, id, place, index),
             Item::Relocate(moved) => self.relocation(moved, place, index),
             Item::Moved { moved, address } => self.moved(moved, Place { payload: Some(address), ..place }, index),
-            Item::WriteAgain { info, id, bytes } => {
-                self.pieces.push(bytes.clone());
-                self.write_again(&info, id, &bytes, place)
+            Item::WriteAgain { info, id, bytes, checksums } => {
+                self.pieces.push(bytes);
+                self.write_again(&info, id, &checksums, place)
             }
             Item::Epoch { pg, epoch, committed_before, committed, jump, incomplete } => {
                 let mut head = EntryHead::new(Kind::Epoch);
@@ -68,7 +68,7 @@ impl Encoder<'_> {
     fn write(&mut self, write: Write, id: u64, place: Place) -> DurableRecord {
         let kind = if matches!(write.body, Body::Zero) { Kind::WriteZero } else { Kind::Write };
         let header = &write.header;
-        self.head(&EntryHead::of_write(kind, header));
+        self.head(&EntryHead::of_write(kind, header).under(key_of(&write.body)));
         self.body(write.body);
         let pending = self.groups.get_mut(header.pg).find(header.sequence).filter(|p| p.id == id);
         if let Some(pending) = pending {
@@ -86,7 +86,7 @@ impl Encoder<'_> {
             Body::Data { .. } => Kind::Repair,
             Body::Lost { .. } => Kind::RepairLost,
         };
-        let mut head = EntryHead::of_range(kind, repair.pg, &repair.range);
+        let mut head = EntryHead::of_range(kind, repair.pg, &repair.range).under(key_of(&repair.body));
         (head.sequence, head.commit) = (repair.sequence.0, repair.sequence.0);
         let lost = match &repair.body {
             Body::Lost { checksums } => Some(checksums.clone()),
@@ -136,17 +136,18 @@ impl Encoder<'_> {
 
     /// Encodes a prepared write whose blocks are moved. If it has been committed or dropped meanwhile, the entry has
     /// the sequence 0, and nothing comes of it.
-    fn write_again(&mut self, info: &Prepared, id: u64, bytes: &Bytes, place: Place) -> DurableRecord {
+    fn write_again(&mut self, info: &Prepared, id: u64, checksums: &Checksums, place: Place) -> DurableRecord {
         let (pg, sequence, count) = (info.header.pg, info.header.sequence, info.header.range.count);
         let group = self.groups.get_mut(pg);
         let (commit, committed) = (group.committed_ahead(), group.committed());
-        let mut head = EntryHead::of_write(Kind::WriteAgain, &WriteHeader { commit, ..info.header });
+        let mut head =
+            EntryHead::of_write(Kind::WriteAgain, &WriteHeader { commit, ..info.header }).under(checksums.key());
         let stands = group.find(sequence).is_some_and(|p| p.id == id && sequence > committed);
         if !stands {
             head.sequence = 0;
         }
         self.head(&head);
-        self.checksums(&azekura_base::block_checksums(bytes).collect());
+        self.checksums(checksums);
         if !stands {
             return DurableRecord::Note;
         }
@@ -185,5 +186,13 @@ impl Encoder<'_> {
         for sum in checksums.iter() {
             self.entries.extend_from_slice(&sum.0.to_le_bytes());
         }
+    }
+}
+
+/// The generation of the key that a body is encrypted under.
+fn key_of(body: &Body) -> KeyGeneration {
+    match body {
+        Body::Data { checksums, .. } | Body::Lost { checksums } => checksums.key(),
+        Body::Zero => KeyGeneration::FIRST,
     }
 }

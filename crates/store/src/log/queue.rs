@@ -21,7 +21,8 @@ pub(crate) struct Move {
 impl Move {
     /// What its entry of this kind says, without the group's commit point.
     pub fn head(&self, kind: Kind) -> EntryHead {
-        EntryHead { session: u64::from(self.old), ..EntryHead::of_range(kind, self.pg, &self.range) }
+        let head = EntryHead::of_range(kind, self.pg, &self.range).under(self.checksums.key());
+        EntryHead { session: u64::from(self.old), ..head }
     }
 }
 
@@ -40,6 +41,7 @@ pub(crate) enum Item {
         info: Prepared,
         id: u64,
         bytes: Bytes,
+        checksums: Checksums,
     },
     Epoch {
         pg: PgId,

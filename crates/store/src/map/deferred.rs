@@ -11,7 +11,7 @@
 
 use crate::hash::FixedMap;
 use crate::map::leaf::LeafKey;
-use azekura_base::{BlockIndex, Checksum, ChunkIndex, LayerId, PgId, Sequence};
+use azekura_base::{BlockIndex, Checksum, Checksums, ChunkIndex, KeyGeneration, LayerId, PgId, Sequence};
 use std::collections::{BTreeMap, BTreeSet};
 
 type ChunkKey = (PgId, ChunkIndex);
@@ -32,10 +32,25 @@ struct Change {
     checksum: u32,
     /// The write's sequence, counted from the first one of the chunk.
     sequence: u32,
+    /// The block, and in the upper four bits the generation of the key that it is encrypted under.
     block: u16,
     /// The log generation of the write's record, counted from that of the first one.
     generation: u16,
 }
+
+impl Change {
+    const KEY_SHIFT: u32 = 12;
+
+    fn block(&self) -> BlockIndex {
+        BlockIndex(self.block & ((1 << Change::KEY_SHIFT) - 1))
+    }
+
+    fn key(&self) -> KeyGeneration {
+        KeyGeneration::of_bits(self.block >> Change::KEY_SHIFT)
+    }
+}
+
+const _: () = assert!(azekura_base::CHUNK_BLOCKS <= 1 << Change::KEY_SHIFT);
 
 /// A write that may wait, or waits.
 #[derive(Debug)]
@@ -46,7 +61,7 @@ pub(crate) struct LateWrite<'a> {
     pub generation: u64,
     pub first: BlockIndex,
     pub address: u32,
-    pub checksums: &'a [Checksum],
+    pub checksums: &'a Checksums,
 }
 
 /// What has to be known of a write that may wait, but only of the last one or the first of those that do.
@@ -93,15 +108,14 @@ pub(super) struct Waiting {
 impl Waiting {
     /// Calls `each` with the writes, in their order.
     pub fn for_each(&self, mut each: impl FnMut(&LateWrite<'_>)) {
-        let mut checksums = Vec::new();
         for changes in self.changes.chunk_by(|one, other| one.sequence == other.sequence) {
-            checksums.clear();
-            checksums.extend(changes.iter().map(|change| Checksum(change.checksum)));
+            let checksums: Checksums = changes.iter().map(|change| Checksum(change.checksum)).collect();
+            let checksums = checksums.under(changes[0].key());
             each(&LateWrite {
                 key: self.key,
                 sequence: Sequence(self.first.0 + u64::from(changes[0].sequence)),
                 generation: self.generation + u64::from(changes[0].generation),
-                first: BlockIndex(changes[0].block),
+                first: changes[0].block(),
                 address: changes[0].address,
                 checksums: &checksums,
             });
@@ -203,11 +217,12 @@ impl Deferred {
         if !moment.replayed {
             waiting.first_new.get_or_insert(write.sequence);
         }
-        for ((block, address), checksum) in (write.first.0..).zip(write.address..).zip(write.checksums) {
+        let key = u16::from(write.checksums.key().number()) << Change::KEY_SHIFT;
+        for ((block, address), checksum) in (write.first.0..).zip(write.address..).zip(write.checksums.iter()) {
             if waiting.changes.len() == waiting.changes.capacity() {
                 waiting.changes.reserve_exact(ROOM);
             }
-            waiting.changes.push(Change { address, checksum: checksum.0, sequence, block, generation });
+            waiting.changes.push(Change { address, checksum: checksum.0, sequence, block: block | key, generation });
         }
         self.bytes += waiting.bytes();
         *self.blocks.entry(write.key.layer).or_default() += write.checksums.len() as u64;

@@ -2,7 +2,7 @@
 
 use crate::map::entries::Entries;
 use azekura_base::{
-    BlockRange, CHUNK_BLOCKS, Checksum, ChunkIndex, LayerId, PgId, Sequence, UNKNOWN_CHECKSUM, checksum,
+    BlockRange, CHUNK_BLOCKS, Checksum, ChunkIndex, KeyGeneration, LayerId, PgId, Sequence, UNKNOWN_CHECKSUM, checksum,
 };
 use bytemuck::{Pod, Zeroable};
 use std::fmt;
@@ -45,7 +45,8 @@ pub struct Entry {
     pub checksum: u32,
     /// Bytes stored at the address; 4096 for a block that is not compressed.
     pub length: u16,
-    /// [`Entry::INHERITED`] and [`Entry::LOST`], one of them or 0; or [`Entry::UNKNOWN`].
+    /// [`Entry::INHERITED`] and [`Entry::LOST`], one of them or 0; or [`Entry::UNKNOWN`]. In the upper four bits the
+    /// generation of the key that the block is encrypted under.
     pub flags: u16,
 }
 
@@ -56,6 +57,29 @@ impl Entry {
     pub const LOST: u16 = 2;
     /// The leaf that said where the block is could not be read: only another copy knows what it holds. No address.
     pub const UNKNOWN: u16 = 4;
+
+    /// Where the key's generation begins.
+    const KEY_SHIFT: u32 = 12;
+    /// The bits that have it.
+    const KEY: u16 = 0xf << Entry::KEY_SHIFT;
+
+    /// The same block, encrypted under this generation of a key.
+    #[must_use]
+    pub fn under(self, key: KeyGeneration) -> Entry {
+        Entry { flags: self.flags & !Entry::KEY | u16::from(key.number()) << Entry::KEY_SHIFT, ..self }
+    }
+
+    /// The generation of the key that the block is encrypted under, if it is.
+    #[must_use]
+    pub fn key(&self) -> KeyGeneration {
+        KeyGeneration::of_bits(self.flags >> Entry::KEY_SHIFT)
+    }
+
+    /// What a reader has of the block: `None` if it reads as zeros, else the key's generation.
+    #[must_use]
+    pub(crate) fn data(&self) -> Option<KeyGeneration> {
+        self.has_contents().then(|| self.key())
+    }
 
     /// A block of which nothing is known.
     #[must_use]
@@ -203,6 +227,8 @@ const VERSION: u16 = 2;
 const VERSION_WITH_LOST: u16 = 3;
 /// Of some of its blocks nothing is known.
 const VERSION_WITH_UNKNOWN: u16 = 4;
+/// Some of its blocks are encrypted under another generation of their key than the first.
+const VERSION_WITH_KEYS: u16 = 5;
 const BITMAP_BYTES: usize = CHUNK_BLOCKS / 8;
 const ENTRY_BYTES: usize = size_of::<Entry>();
 
@@ -295,12 +321,7 @@ impl Leaf {
         let count = self.entries.count();
         header.allocated = self.entries.bitmap();
         header.magic = MAGIC.to_le();
-        header.version = match (self.has_unknown(), self.entries.present().any(|(_, entry)| entry.is_lost())) {
-            (true, _) => VERSION_WITH_UNKNOWN,
-            (false, true) => VERSION_WITH_LOST,
-            (false, false) => VERSION,
-        }
-        .to_le();
+        header.version = self.version().to_le();
         header.entries = u16::to_le(count as u16);
         header.pg = key.pg.0.to_le();
         header.layer = key.layer.0.to_le();
@@ -322,6 +343,17 @@ impl Leaf {
         let crc = checksum(&image).0.to_le_bytes();
         image[8..12].copy_from_slice(&crc);
         image
+    }
+
+    /// The first version of the format that has all its entries.
+    fn version(&self) -> u16 {
+        let flags = self.entries.present().fold(0, |flags, (_, entry)| flags | entry.flags);
+        match flags {
+            flags if flags & Entry::KEY != 0 => VERSION_WITH_KEYS,
+            flags if flags & Entry::UNKNOWN != 0 => VERSION_WITH_UNKNOWN,
+            flags if flags & Entry::LOST != 0 => VERSION_WITH_LOST,
+            _ => VERSION,
+        }
     }
 
     /// The leaf that was saved as `image`, and its key.
@@ -346,6 +378,7 @@ impl Leaf {
             VERSION => Entry::INHERITED,
             VERSION_WITH_LOST => Entry::INHERITED | Entry::LOST,
             VERSION_WITH_UNKNOWN => Entry::INHERITED | Entry::LOST | Entry::UNKNOWN,
+            VERSION_WITH_KEYS => Entry::INHERITED | Entry::LOST | Entry::UNKNOWN | Entry::KEY,
             version => return Err(LeafError::Version(version)),
         };
         let allocated: u32 = header.allocated.iter().map(|b| b.count_ones()).sum();

@@ -14,7 +14,7 @@ pub(crate) struct Payload<'a> {
 impl Payload<'_> {
     /// The entry of the leaf that owns block `index` of it.
     pub fn entry(&self, index: usize) -> Entry {
-        let entry = Entry::own(self.address + index as u32, self.checksums[index]);
-        Entry { flags: if self.lost { Entry::LOST } else { 0 }, ..entry }
+        let entry = Entry::own(self.address + index as u32, self.checksums[index]).under(self.checksums.key());
+        Entry { flags: entry.flags | if self.lost { Entry::LOST } else { 0 }, ..entry }
     }
 }

@@ -9,7 +9,7 @@ use crate::map::leaf::LeafKey;
 use crate::map::payload::Payload;
 use crate::map::step::Step;
 use crate::map::{Map, MapCx};
-use azekura_base::{BlockRange, CHUNK_BLOCKS, Checksums, ChunkIndex, LayerId, PgId, Sequence};
+use azekura_base::{BlockRange, CHUNK_BLOCKS, ChunkIndex, LayerId, PgId, Sequence};
 use std::collections::BTreeMap;
 
 /// A larger write is worth its leaf.
@@ -91,8 +91,7 @@ impl Map {
             let place = Place { log: 0, payload: Some(write.address), segment, generation };
             if let Some(slot) = slot.filter(|_| write.sequence > modified) {
                 let range = BlockRange { layer: key.layer, chunk: key.chunk, first, count };
-                let checksums = Checksums::from(write.checksums);
-                let data = Payload { address: write.address, checksums: &checksums, lost: false };
+                let data = Payload { address: write.address, checksums: write.checksums, lost: false };
                 let seen = Seen { modified: write.sequence, stamp: waiting.stamp };
                 own += self.put_blocks(s, slot, place, range, Some(data), seen);
             }

@@ -102,7 +102,7 @@ impl Reads {
                 read.extents.push(Extent::Zero { count: run.len() as u16 });
                 continue;
             }
-            let checksums: Checksums = run.iter().map(|e| Checksum(e.checksum)).collect();
+            let checksums = run.iter().map(|e| Checksum(e.checksum)).collect::<Checksums>().under(run[0].key());
             let bytes = if use_cache { self.cached_run(cx, run) } else { None };
             let missing = bytes.is_none();
             read.extents.push(Extent::Data { bytes: bytes.unwrap_or_default(), checksums: checksums.clone() });
@@ -232,11 +232,12 @@ fn finish(cx: &mut StoreCx, mut read: PendingRead) {
     cx.complete(completion);
 }
 
-/// Blocks at the start of `entries` that are zeros, or lie one after the other in one segment's addresses.
+/// Blocks at the start of `entries` that are zeros, or lie one after the other in one segment's addresses and are
+/// encrypted under the same generation of a key.
 fn run_length(entries: &[Entry]) -> usize {
     let start = entries[0];
     let follows = |(index, entry): (u32, &Entry)| match start.is_allocated() {
-        true => entry.address == start.address + index,
+        true => entry.address == start.address + index && entry.key() == start.key(),
         false => !entry.is_allocated(),
     };
     (0..).zip(entries).take_while(|(index, entry)| follows((*index, entry))).count()

@@ -11,7 +11,7 @@ use crate::log::{LogWriter, Move};
 use crate::record::Repair;
 use crate::recovery::chain::Tail;
 use crate::segments::Link;
-use azekura_base::{Body, Epoch, LayerId, PgId, Prepared, Sequence};
+use azekura_base::{Body, Checksums, Epoch, LayerId, PgId, Prepared, Sequence};
 use bytes::Bytes;
 
 /// Replays into the engine, and takes up the log where it ends.
@@ -219,7 +219,7 @@ impl Replay<'_> {
         Pending {
             info: Prepared { header: entry.write(), zero, durable: true },
             id: self.engine.cx_mut().new_id(),
-            checksums: (!zero).then(|| entry.checksums().collect()),
+            checksums: (!zero).then(|| entry.checksums().collect::<Checksums>().under(entry.key())),
             written: Some(Written::at(place)),
             bytes: None,
             applied: false,
@@ -267,8 +267,8 @@ impl Replay<'_> {
         self.commit_replayed(entry.pg(), Sequence(entry.head.commit));
         let body = match entry.kind {
             Kind::RepairZero | Kind::Mark => Body::Zero,
-            Kind::RepairLost => Body::Lost { checksums: entry.lost_checksums().collect() },
-            _ => Body::Data { bytes: Bytes::new(), checksums: entry.checksums().collect() },
+            Kind::RepairLost => Body::Lost { checksums: entry.lost_checksums().collect() }.under(entry.key()),
+            _ => Body::Data { bytes: Bytes::new(), checksums: entry.checksums().collect() }.under(entry.key()),
         };
         let repair = Repair { pg: entry.pg(), sequence: Sequence(entry.head.sequence), range: entry.range(), body };
         self.engine.add_repair(repair, place, position);

@@ -2,8 +2,8 @@
 #![allow(dead_code)]
 
 use azekura_base::{
-    BLOCK_SIZE, BlockIndex, BlockRange, Body, ChunkIndex, DeviceId, Epoch, Extent, LayerId, PgId, RequestId, Sequence,
-    SessionId, Write, WriteHeader,
+    BLOCK_SIZE, BlockIndex, BlockRange, Body, Checksums, ChunkIndex, DeviceId, Epoch, Extent, KeyGeneration, LayerId,
+    PgId, RequestId, Sequence, SessionId, Write, WriteHeader,
 };
 use azekura_store::{
     Completion, DeviceError, Done, Effect, Identity, InMemoryMap, IoId, MapError, OpenError, Options, ReadDevice,
@@ -348,6 +348,7 @@ pub fn flatten(extents: &[Extent], count: u16) -> Vec<u8> {
         match extent {
             Extent::Data { bytes, checksums } => {
                 assert_eq!(bytes.len(), checksums.len() * BLOCK_SIZE);
+                check_keys(bytes, checksums);
                 out.extend_from_slice(bytes);
             }
             Extent::Zero { count } => out.resize(out.len() + usize::from(*count) * BLOCK_SIZE, 0),
@@ -362,8 +363,40 @@ pub fn blocks(layer: u64, chunk: u32, first: u16, count: u16) -> BlockRange {
     BlockRange { layer: LayerId(layer), chunk: ChunkIndex(chunk), first: BlockIndex(first), count }
 }
 
-/// A body of `count` blocks that all hold `value`.
+/// A body of `count` blocks that all hold `value`, and say under which key they are: that of the value's last bits.
 pub fn filled(value: u64, count: u16) -> Body {
+    let Body::Data { bytes, .. } = filled_plain(value, count) else { panic!("it is data") };
+    let key = KeyGeneration::of_bits(value as u16);
+    let mut buf = azekura_base::PageBuf::new(bytes.len());
+    buf.copy_from_slice(&bytes);
+    for block in buf.chunks_exact_mut(BLOCK_SIZE) {
+        block[BLOCK_SIZE - 8..].copy_from_slice(&(KEY_MARK | u64::from(key.number())).to_le_bytes());
+    }
+    Body::data(buf.freeze()).under(key)
+}
+
+/// A block as it was read, under the key that it says.
+pub fn held(bytes: &[u8]) -> Body {
+    let last = u64::from_le_bytes(bytes[BLOCK_SIZE - 8..].try_into().unwrap());
+    let key = if last & !0xff == KEY_MARK { last as u16 } else { 0 };
+    Body::data(azekura_base::copy_to_pages(bytes)).under(KeyGeneration::of_bits(key))
+}
+
+/// In the last word of a block that says under which key it is, in its lowest bits.
+const KEY_MARK: u64 = 0x6b65_7920_6f66_2000;
+
+/// Blocks that say under which key they are have come with that, wherever they have been.
+fn check_keys(bytes: &[u8], checksums: &Checksums) {
+    for block in bytes.chunks_exact(BLOCK_SIZE) {
+        let last = u64::from_le_bytes(block[BLOCK_SIZE - 8..].try_into().unwrap());
+        if last & !0xff == KEY_MARK {
+            assert_eq!(u64::from(checksums.key().number()), last & 0xff, "a block has come with another key");
+        }
+    }
+}
+
+/// The same, under the first key, and without a word of it.
+pub fn filled_plain(value: u64, count: u16) -> Body {
     let mut buf = azekura_base::PageBuf::new(usize::from(count) * BLOCK_SIZE);
     for (block, bytes) in (0u64..).zip(buf.chunks_exact_mut(BLOCK_SIZE)) {
         for word in bytes.chunks_exact_mut(8) {

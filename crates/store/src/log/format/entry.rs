@@ -1,8 +1,8 @@
 //! An entry: one record inside a batch header or a segment summary.
 
 use azekura_base::{
-    BLOCK_SIZE, BlockIndex, BlockRange, Checksum, ChunkIndex, Epoch, LayerId, PgId, RequestId, Sequence, SessionId,
-    WriteHeader,
+    BLOCK_SIZE, BlockIndex, BlockRange, Checksum, ChunkIndex, Epoch, KeyGeneration, LayerId, PgId, RequestId, Sequence,
+    SessionId, WriteHeader,
 };
 use bytemuck::{Pod, Zeroable};
 
@@ -120,7 +120,8 @@ impl Kind {
 #[repr(C)]
 pub(crate) struct EntryHead {
     pub kind: u8,
-    pub reserved: u8,
+    /// The generation of the key that the blocks are encrypted under.
+    pub key: u8,
     /// Blocks. Epoch: 1 when the commit point jumps beyond what is prepared.
     pub count: u16,
     pub pg: u32,
@@ -145,7 +146,7 @@ pub(crate) struct EntryHead {
 #[repr(C)]
 struct MovedHead {
     kind: u8,
-    reserved: u8,
+    key: u8,
     count: u16,
     pg: u32,
     commit: u64,
@@ -162,7 +163,7 @@ struct MovedHead {
 #[repr(C)]
 struct RelocatedHead {
     kind: u8,
-    reserved: u8,
+    key: u8,
     count: u16,
     pg: u32,
     layer: [u8; 8],
@@ -195,17 +196,17 @@ impl EntryHead {
 
     /// Appends what is written of it.
     pub fn write_to(&self, bytes: &mut Vec<u8>) {
-        let EntryHead { kind, count, pg, commit, layer, chunk, first, .. } = *self;
-        let (reserved, reserved_too) = (0, 0);
+        let EntryHead { kind, key, count, pg, commit, layer, chunk, first, .. } = *self;
+        let reserved_too = 0;
         let (old, new) = (self.session as u32, self.request as u32);
         match Kind::from_code(kind) {
             Some(Kind::Moved) => {
-                let head = MovedHead { kind, reserved, count, pg, commit, layer, chunk, first, reserved_too, old, new };
+                let head = MovedHead { kind, key, count, pg, commit, layer, chunk, first, reserved_too, old, new };
                 bytes.extend_from_slice(bytemuck::bytes_of(&head));
             }
             Some(Kind::Relocated) => {
                 let layer = layer.to_le_bytes();
-                let head = RelocatedHead { kind, reserved, count, pg, layer, chunk, first, reserved_too, old };
+                let head = RelocatedHead { kind, key, count, pg, layer, chunk, first, reserved_too, old };
                 bytes.extend_from_slice(bytemuck::bytes_of(&head));
             }
             _ => bytes.extend_from_slice(bytemuck::bytes_of(self)),
@@ -216,20 +217,25 @@ impl EntryHead {
     fn read(kind: Kind, bytes: &[u8]) -> EntryHead {
         match kind {
             Kind::Moved => {
-                let MovedHead { kind, reserved, count, pg, commit, layer, chunk, first, old, new, .. } =
+                let MovedHead { kind, key, count, pg, commit, layer, chunk, first, old, new, .. } =
                     bytemuck::pod_read_unaligned(bytes);
                 let (session, request) = (u64::from(old), u64::from(new));
-                let head = EntryHead { kind, reserved, count, pg, commit, layer, chunk, first, ..EntryHead::zeroed() };
+                let head = EntryHead { kind, key, count, pg, commit, layer, chunk, first, ..EntryHead::zeroed() };
                 EntryHead { session, request, ..head }
             }
             Kind::Relocated => {
-                let RelocatedHead { kind, reserved, count, pg, layer, chunk, first, old, .. } =
+                let RelocatedHead { kind, key, count, pg, layer, chunk, first, old, .. } =
                     bytemuck::pod_read_unaligned(bytes);
                 let (layer, session) = (u64::from_le_bytes(layer), u64::from(old));
-                EntryHead { kind, reserved, count, pg, layer, chunk, first, session, ..EntryHead::zeroed() }
+                EntryHead { kind, key, count, pg, layer, chunk, first, session, ..EntryHead::zeroed() }
             }
             _ => bytemuck::pod_read_unaligned(bytes),
         }
+    }
+
+    /// The same, of blocks that are encrypted under this generation of a key.
+    pub fn under(self, key: KeyGeneration) -> EntryHead {
+        EntryHead { key: key.number(), ..self }
     }
 
     /// Of a write.
@@ -260,7 +266,7 @@ impl<'a> EntryView<'a> {
         let (head, rest) = bytes.split_at_checked(kind.head_bytes())?;
         let head = EntryHead::read(kind, head);
         let entry = EntryView { kind, head, tail: &[] };
-        if kind.has_range() && !entry.range().is_valid() {
+        if kind.has_range() && !entry.range().is_valid() || head.key >= KeyGeneration::COUNT {
             return None;
         }
         let tail_bytes = match kind {
@@ -296,6 +302,11 @@ impl<'a> EntryView<'a> {
             first: BlockIndex(self.head.first),
             count: self.head.count,
         }
+    }
+
+    /// The generation of the key that its blocks are encrypted under.
+    pub fn key(&self) -> KeyGeneration {
+        KeyGeneration::of_bits(u16::from(self.head.key))
     }
 
     /// Of a write.
@@ -380,7 +391,7 @@ mod tests {
     fn what_is_written_of_a_head_is_read_again() {
         let all = |kind: Kind| EntryHead {
             kind: kind as u8,
-            reserved: 0,
+            key: 9,
             count: 1,
             pg: u32::MAX - 1,
             epoch: u64::MAX - 2,

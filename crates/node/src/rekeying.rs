@@ -1,0 +1,197 @@
+//! Volumes whose blocks get another key, chunk by chunk (docs/decisions/0038-encrypted-volumes.md, rotation of the data
+//! key). The gateway does a chunk ([`azekura_gateway::Gateway::rekey`]); here is which is next, of which volume.
+//!
+//! Nothing of this is kept anywhere: what has been done is seen in the blocks, and a chunk without anything to do costs
+//! a look at the map. So a pass that was interrupted begins anew.
+
+mod steps;
+
+use azekura_base::{CHUNK_SIZE, ChunkIndex, Generation, KeyGeneration, LayerId, VolumeId};
+use azekura_gateway::Rekeyed;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// What these requests carry in the place of an attachment: none ends that. They change nothing that clients see, so
+/// nobody has to be kept from making them, whoever has the volume.
+const ATTACHMENT: Generation = Generation(u64::MAX);
+/// Volumes that are passed through at once.
+const RUNNING_MAX: usize = 4;
+/// Blocks of one request: so much stands between a client's write and its primary, at most, for each volume.
+const BLOCKS_MAX: u32 = 32;
+/// A chunk that could not be done is tried again after this time.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// A chunk of which somebody has written to all blocks that were to be done, likewise.
+const OVERTAKEN_PAUSE: Duration = Duration::from_millis(20);
+
+/// A volume whose blocks are to get another key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RekeyWish {
+    /// Its head layer: with another one the volume may show other blocks, and the pass begins anew.
+    pub head: LayerId,
+    /// The generation that all blocks are to have: the one that the node's gateway writes with.
+    pub key: KeyGeneration,
+    /// Its size in bytes.
+    pub size: u64,
+}
+
+/// How far a volume is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RekeyProgress {
+    /// What is wished.
+    pub wish: RekeyWish,
+    /// Chunks that have been done.
+    pub chunks: u32,
+    /// Of how many.
+    pub of: u32,
+    /// Blocks that have got the key.
+    pub moved: u64,
+}
+
+impl RekeyProgress {
+    /// All blocks have the key.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.chunks >= self.of
+    }
+}
+
+/// One volume that is passed through.
+#[derive(Debug)]
+struct Pass {
+    progress: RekeyProgress,
+    /// The gateway has been asked for a chunk.
+    asked: bool,
+    /// It is not to be asked before.
+    not_before: Duration,
+}
+
+impl Pass {
+    fn new(wish: RekeyWish) -> Pass {
+        let of = wish.size.div_ceil(CHUNK_SIZE as u64) as u32;
+        let progress = RekeyProgress { wish, chunks: 0, of, moved: 0 };
+        Pass { progress, asked: false, not_before: Duration::ZERO }
+    }
+}
+
+/// The volumes that are, or were, passed through. See the module's description.
+#[derive(Debug, Default)]
+pub(crate) struct Rekeying {
+    passes: BTreeMap<VolumeId, Pass>,
+}
+
+impl Rekeying {
+    /// These volumes are to be passed through, and no others. A pass goes on whose wish has not changed.
+    fn follow(&mut self, wishes: &BTreeMap<VolumeId, RekeyWish>) {
+        self.passes.retain(|volume, pass| wishes.get(volume) == Some(&pass.progress.wish));
+        for (volume, wish) in wishes {
+            self.passes.entry(*volume).or_insert_with(|| Pass::new(*wish));
+        }
+    }
+
+    /// The next chunk that is to be asked for.
+    fn next_chunk(&mut self, now: Duration) -> Option<(VolumeId, ChunkIndex)> {
+        let mut open = self.passes.iter_mut().filter(|(_, pass)| !pass.progress.is_done()).take(RUNNING_MAX);
+        let (volume, pass) = open.find(|(_, pass)| !pass.asked && now >= pass.not_before)?;
+        pass.asked = true;
+        Some((*volume, ChunkIndex(pass.progress.chunks)))
+    }
+
+    /// A chunk of a volume was asked for and is done, as far as it could be; `None`: it could not.
+    pub(crate) fn answered(&mut self, volume: VolumeId, done: Option<Rekeyed>, now: Duration) {
+        let Some(pass) = self.passes.get_mut(&volume).filter(|pass| pass.asked) else { return };
+        pass.asked = false;
+        let Some(Rekeyed { moved, left }) = done else {
+            pass.not_before = now + RETRY_PAUSE;
+            return;
+        };
+        pass.progress.moved += u64::from(moved);
+        match (left, moved) {
+            (0, _) => pass.progress.chunks += 1,
+            (_, 0) => pass.not_before = now + OVERTAKEN_PAUSE,
+            _ => {}
+        }
+    }
+
+    /// When the next chunk can be asked for, if one waits for time to pass.
+    pub(crate) fn next(&self) -> Option<Duration> {
+        let open = self.passes.values().filter(|pass| !pass.progress.is_done()).take(RUNNING_MAX);
+        open.filter(|pass| !pass.asked).map(|pass| pass.not_before).min()
+    }
+
+    /// How far each volume is.
+    pub(crate) fn progress(&self) -> impl Iterator<Item = (VolumeId, RekeyProgress)> + '_ {
+        self.passes.iter().map(|(volume, pass)| (*volume, pass.progress))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(9);
+
+    fn wish(chunks: u64) -> RekeyWish {
+        let key = KeyGeneration::FIRST.next();
+        RekeyWish { head: LayerId(3), key, size: chunks * CHUNK_SIZE as u64 - 1 }
+    }
+
+    fn of(volumes: &[(u64, RekeyWish)]) -> BTreeMap<VolumeId, RekeyWish> {
+        volumes.iter().map(|(id, wish)| (VolumeId(*id), *wish)).collect()
+    }
+
+    fn chunk(rekeying: &mut Rekeying) -> Option<(u64, u32)> {
+        rekeying.next_chunk(NOW).map(|(volume, chunk)| (volume.0, chunk.0))
+    }
+
+    #[test]
+    fn each_chunk_is_asked_for_until_nothing_of_it_is_left() {
+        let mut rekeying = Rekeying::default();
+        rekeying.follow(&of(&[(1, wish(2))]));
+        let done = |moved, left| Some(Rekeyed { moved, left });
+        assert_eq!((chunk(&mut rekeying), chunk(&mut rekeying)), (Some((1, 0)), None), "one at a time");
+        rekeying.answered(VolumeId(1), done(32, 7), NOW);
+        assert_eq!(chunk(&mut rekeying), Some((1, 0)), "some are left");
+        rekeying.answered(VolumeId(1), done(7, 0), NOW);
+        assert_eq!(chunk(&mut rekeying), Some((1, 1)));
+        assert!(!rekeying.progress().next().unwrap().1.is_done());
+        rekeying.answered(VolumeId(1), done(0, 0), NOW);
+        assert_eq!((chunk(&mut rekeying), rekeying.next()), (None, None));
+        let progress = RekeyProgress { wish: wish(2), chunks: 2, of: 2, moved: 39 };
+        assert_eq!(rekeying.progress().collect::<Vec<_>>(), [(VolumeId(1), progress)]);
+        assert!(progress.is_done());
+    }
+
+    #[test]
+    fn what_failed_or_was_overtaken_waits_a_little() {
+        let mut rekeying = Rekeying::default();
+        rekeying.follow(&of(&[(1, wish(1))]));
+        for (result, pause) in [(None, RETRY_PAUSE), (Some(Rekeyed { moved: 0, left: 4 }), OVERTAKEN_PAUSE)] {
+            assert!(rekeying.next_chunk(NOW + RETRY_PAUSE).is_some());
+            rekeying.answered(VolumeId(1), result, NOW);
+            assert_eq!((chunk(&mut rekeying), rekeying.next()), (None, Some(NOW + pause)));
+        }
+    }
+
+    #[test]
+    fn another_head_or_key_begins_anew_and_what_is_not_wished_ends() {
+        let mut rekeying = Rekeying::default();
+        rekeying.follow(&of(&[(1, wish(9)), (2, wish(9))]));
+        assert_eq!(chunk(&mut rekeying), Some((1, 0)));
+        rekeying.answered(VolumeId(1), Some(Rekeyed::default()), NOW);
+        rekeying.follow(&of(&[(1, wish(9))]));
+        assert_eq!(chunk(&mut rekeying), Some((1, 1)), "the same wish goes on");
+        rekeying.follow(&of(&[(1, RekeyWish { head: LayerId(4), ..wish(9) })]));
+        rekeying.answered(VolumeId(1), Some(Rekeyed::default()), NOW);
+        assert_eq!(chunk(&mut rekeying), Some((1, 0)));
+    }
+
+    #[test]
+    fn few_volumes_are_passed_through_at_once() {
+        let mut rekeying = Rekeying::default();
+        rekeying.follow(&(0..9).map(|id| (VolumeId(id), wish(1))).collect());
+        let first: Vec<_> = std::iter::from_fn(|| chunk(&mut rekeying)).map(|(volume, _)| volume).collect();
+        assert_eq!(first, [0, 1, 2, 3]);
+        rekeying.answered(VolumeId(2), Some(Rekeyed::default()), NOW);
+        assert_eq!(chunk(&mut rekeying), Some((4, 0)));
+    }
+}

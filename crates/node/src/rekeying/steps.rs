@@ -1,0 +1,28 @@
+//! The steps of passes through volumes that get another key.
+
+use super::{ATTACHMENT, BLOCKS_MAX, RekeyProgress, RekeyWish};
+use crate::node::Node;
+use azekura_base::VolumeId;
+use std::collections::BTreeMap;
+
+impl Node {
+    /// All blocks of these volumes are to get the key that is written with, and of no others. [`Node::rekeying`] tells
+    /// how far that is. Who asks has made sure that nobody writes to them under a former key any more.
+    pub fn rekey(&mut self, wishes: &BTreeMap<VolumeId, RekeyWish>) {
+        self.rekeying.follow(wishes);
+    }
+
+    /// How far the volumes are that get another key.
+    pub fn rekeying(&self) -> impl Iterator<Item = (VolumeId, RekeyProgress)> + '_ {
+        self.rekeying.progress()
+    }
+
+    /// Asks for the chunks that are next.
+    pub(crate) fn run_rekeying(&mut self) {
+        let now = self.now;
+        while let Some(next) = self.rekeying.next_chunk(now) {
+            let (volume, chunk) = next;
+            self.gateway.rekey(volume.0, (volume, ATTACHMENT), chunk, BLOCKS_MAX, now);
+        }
+    }
+}
