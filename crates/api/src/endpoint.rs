@@ -14,10 +14,10 @@ use crate::{
     ClusterStatus, CreateClass, CreateGrant, CreateHost, CreateKey, CreateProject, CreateSnapshots, CreateVolume,
     DeleteVolume, DetachVolume, DeviceView, DiffQuery, DiffView, Events, GrantCreated, GrantView, GroupView,
     HealthView, HostCreated, IoLimits, JobView, JoinCluster, JoinedView, KekView, KeyCreated, KeyUnlocked, LayerUse,
-    LetInNode, NodeKeks, NodeSnapshot, NodeView, PageQuery, ProjectView, ProtectVolume, ReadyView, RemoveMember,
-    RemovedView, ResizeVolume, ResizedView, RevertVolume, RevertedView, RewrapKeys, RewrappedView, ScrubRequest,
-    ScrubStarted, SettingsView, ShowSnapshot, ShutOutNode, ShutOutView, SnapshotView, SpaceView, UnlockKey,
-    UnlockVolume, VolumeView, WatchQuery, WhoView,
+    LetInNode, NodeDataKeys, NodeKeks, NodeSnapshot, NodeView, PageQuery, ProjectView, ProtectVolume, ReadyView,
+    RemoveMember, RemovedView, ResizeVolume, ResizedView, RevertVolume, RevertedView, RewrapKeys, RewrappedView,
+    ScrubRequest, ScrubStarted, SettingsView, ShowSnapshot, ShutOutNode, ShutOutView, SnapshotView, SpaceView,
+    UnlockKey, UnlockVolume, VolumeKeyView, VolumeView, WatchQuery, WhoView,
 };
 
 /// A method of HTTP.
@@ -287,6 +287,11 @@ endpoints! {
     VolumeUnlock: Post "/v1/volumes/{name}/unlock" (1) needs UseVolumes; UnlockVolume => 200 VolumeView;
     /// Wraps a volume's key with another secret; its snapshots and clones have that, too. No block is written.
     VolumeChangeSecret: Post "/v1/volumes/{name}/secret" (1) needs UseVolumes; ChangeVolumeSecret => 200 VolumeView;
+    /// The data key of an encrypted volume, and how far another one is that takes its place.
+    VolumeKeyShow: Get "/v1/volumes/{name}/key" (1) needs SeeVolumes => 200 VolumeKeyView;
+    /// Draws another data key, for the volume and all that shares its key: writes are encrypted with that from when all
+    /// nodes have it, and blocks under the former one get it in the background, while the volumes are used.
+    VolumeKeyRotate: Post "/v1/volumes/{name}/key" (1) needs UseVolumes; NoBody => 202 VolumeKeyView;
     /// Takes a volume back to a snapshot. What it was until now is kept as a snapshot for a day.
     VolumeRevert: Post "/v1/volumes/{name}/revert" (1) needs UseVolumes; RevertVolume => 200 RevertedView;
     /// Makes a volume that is what another one is, or was.
@@ -407,6 +412,8 @@ endpoints! {
 
     /// Which keys for wrapping data keys this node has: nothing of the keys themselves.
     NodeKeksShow: Get "/v1/node/keks" (0) needs Node => 200 NodeKeks;
+    /// What this node has of data keys that are being rotated: nothing of the keys themselves. For other nodes.
+    NodeDataKeysShow: Get "/v1/node/data-keys" (0) needs Node => 200 NodeDataKeys;
     /// Opens a data key with its volume's secret. For other nodes alone.
     NodeUnlock: Post "/v1/node/unlock" (0) needs Secrets; UnlockKey => 200 KeyUnlocked;
     /// A certificate authority with its key. For other nodes alone.

@@ -21,6 +21,8 @@ pub enum JobKind {
     Deletion,
     /// What deleted snapshots held, and later states of their volumes need, is handed on to these.
     Merge,
+    /// Blocks of encrypted volumes get another data key.
+    Rekey,
 }
 
 impl JobKind {
@@ -35,6 +37,7 @@ impl JobKind {
             JobKind::LightScrub => "light_scrub",
             JobKind::Deletion => "deletion",
             JobKind::Merge => "merge",
+            JobKind::Rekey => "rekey",
         }
     }
 }
@@ -48,6 +51,8 @@ pub enum JobUnit {
     Groups,
     /// States of volumes: those that snapshots keep, and those that clients write.
     Layers,
+    /// Volumes.
+    Volumes,
 }
 
 impl JobUnit {
@@ -57,6 +62,7 @@ impl JobUnit {
         match self {
             JobUnit::Groups => "groups",
             JobUnit::Layers => "layers",
+            JobUnit::Volumes => "volumes",
         }
     }
 }

@@ -48,6 +48,15 @@ impl VolumeKeys {
         self.keys.iter().map(|(generation, _)| *generation)
     }
 
+    /// True when both are the same keys, in the same order, and the same one is written with.
+    #[must_use]
+    pub fn is_same(&self, other: &VolumeKeys) -> bool {
+        let same = |((one, key), (two, other)): (&(_, Arc<_>), &(_, Arc<_>))| one == two && Arc::ptr_eq(key, other);
+        self.writing == other.writing
+            && self.keys.len() == other.keys.len()
+            && self.keys.iter().zip(&other.keys).all(same)
+    }
+
     /// The later one of two generations, of which one that is not here counts as the later.
     #[must_use]
     pub fn later(&self, one: KeyGeneration, two: KeyGeneration) -> KeyGeneration {

@@ -47,6 +47,7 @@ mod token;
 mod top;
 mod unlock;
 mod volume;
+mod volume_key;
 mod watch;
 
 pub use output::{CliError, print, print_json};

@@ -19,6 +19,7 @@ use super::scrub::last_scrubs;
 use super::snapshot::{CloneArgs, RevertVolumeArgs, Target, clone_from, clone_volume, revert_volume};
 use super::table::{Align, Table};
 use super::unlock::{ChangeSecretArgs, UnlockArgs, change_secret, read_secret, unlock};
+use super::volume_key::{KeyArgs, RotateKeyArgs, key, rotate_key};
 use super::{ApiArgs, CliError};
 use azekura_base::Size;
 
@@ -69,6 +70,16 @@ enum Volume {
         azekura volume change-secret safe --secret-file safe.secret --new-secret-file new.secret\n\n\
         No block is written, and nobody who has the volume notices.")]
     ChangeSecret(ChangeSecretArgs),
+    /// Show the data key of an encrypted volume, and how far another one is that takes its place.
+    Key(KeyArgs),
+    /// Encrypt an encrypted volume, and all that shares its key, under another data key, while clients use it.
+    #[command(after_help = "Examples:\n  \
+        azekura volume rotate-key safe               it goes on by itself; 'azekura volume key safe' shows how far\n  \
+        azekura volume rotate-key safe --wait 3600   and wait for the end of it\n\n\
+        Writes have the new key at once, and the blocks that are there get it in the background: each is read and \
+        written, so snapshots then share less with the volume. The former key stays as long as a snapshot is under it. \
+        To change only what wraps the data key: 'azekura kek rewrap'.")]
+    RotateKey(RotateKeyArgs),
     /// Delete a volume and all its data.
     #[command(visible_alias = "rm")]
     Delete(DeleteArgs),
@@ -232,6 +243,8 @@ impl VolumeCommand {
             Volume::Detach(arguments) => detach(arguments),
             Volume::Unlock(arguments) => unlock(arguments),
             Volume::ChangeSecret(arguments) => change_secret(arguments),
+            Volume::Key(arguments) => key(arguments),
+            Volume::RotateKey(arguments) => rotate_key(arguments),
             Volume::Delete(arguments) => delete(&arguments),
             Volume::Resize(arguments) => resize(&arguments),
             Volume::Clone(arguments) => clone_volume(arguments),

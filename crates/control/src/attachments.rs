@@ -1,12 +1,14 @@
 //! Attaching volumes to nodes and detaching them: the record first, then the fence, then the answer
 //! (docs/decisions/0009-attachments.md).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use azekura_base::{Generation, HostName, IoStatus, LayerId, NodeId, PgId, VolumeId};
+use azekura_base::{
+    Generation, HostName, IoStatus, KeyId, KeyUse, LayerId, NodeId, PgId, RekeyProgress, RekeyWish, VolumeId,
+};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::ChangedAttachments;
 use azekura_meta::time::now_rfc3339;
@@ -69,6 +71,15 @@ pub trait DataPlane: Send + Sync + 'static {
 
     /// A part of what the end of a layer would give back on a device of this node.
     fn measure_layer(&self, asked: MeasureLayer) -> Later<'_, Result<Measured, NotTold>>;
+
+    /// What each shard's gateway has of these data keys, and does with them, in their order; `None`: it does not answer.
+    fn key_use(&self, keys: Vec<KeyId>) -> Later<'_, Option<Vec<Vec<KeyUse>>>>;
+
+    /// Has all blocks of these volumes, and of no others, get the key that is written with.
+    fn rekey(&self, wishes: BTreeMap<VolumeId, RekeyWish>);
+
+    /// How far those volumes are.
+    fn rekeying(&self) -> Later<'_, BTreeMap<VolumeId, RekeyProgress>>;
 
     /// Those of these processes (node and incarnation) that have certainly ended.
     fn ended(&self, processes: Vec<(NodeId, u64)>) -> Later<'_, BTreeSet<(NodeId, u64)>>;

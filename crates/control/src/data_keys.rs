@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use azekura_base::{KeyId, SecretText};
-use azekura_cipher::Keyring;
+use azekura_base::{KeyGeneration, KeyId, SecretText};
+use azekura_cipher::{Keyring, VolumeKey};
 use azekura_meta::time::now_rfc3339;
 use azekura_model::{CSI_PROVIDER, DataKeyRecord, MetaError, Model, Unknown, WrappedKey};
 use azekura_secrets::{DataKey, KekMark, KeyPlace, KeyProvider, PROVIDER_WAIT};
@@ -43,6 +43,10 @@ const WAITS_FOR_SECRET: &str = "it waits for its secret: it opens when CSI stage
 
 /// Data keys as their records have them.
 type Wrapped = Vec<(KeyId, WrappedKey)>;
+/// A generation of a data key.
+type KeyName = (KeyId, KeyGeneration);
+/// Generations of data keys, or why they are missing.
+type Opened = BTreeMap<KeyName, Result<Arc<VolumeKey>, String>>;
 
 /// The data keys of a node. Cheap to clone.
 #[derive(Clone)]
@@ -82,9 +86,12 @@ impl Providers {
 
 #[derive(Default)]
 struct State {
+    /// All that is known, as the data plane is told.
     ring: Arc<Keyring>,
+    /// The same, by generation.
+    opened: Opened,
     /// What providers have answered since.
-    found: Keyring,
+    found: Opened,
     /// By provider.
     asked: BTreeMap<&'static str, Asked>,
     /// Keys that wait for a secret, or have had it.
@@ -169,18 +176,26 @@ impl DataKeys {
     pub async fn draw(&self, model: &Model, secret: Option<&SecretText>) -> Result<DataKeyRecord, MetaError> {
         let refused = |reason: String| MetaError::NotEncrypted { reason };
         let cluster = number(model).map_err(|why| refused(why.to_owned()))?;
-        let number =
-            getrandom::u64().map_err(|error| refused(format!("the system gives no random numbers: {error}")))?;
-        let id = KeyId(number);
+        let id = getrandom::u64().map_err(|error| refused(format!("the system gives no random numbers: {error}")))?;
+        let id = KeyId(id);
         let place = KeyPlace { cluster, key: id };
         let (provider, wrapped, check) = match secret {
             Some(secret) => self.draw_by_secret(place, secret).await.map_err(|why| refused(why.to_string()))?,
             None => self.draw_by_provider(place).await.map_err(refused)?,
         };
-        let unknown = Unknown::default();
-        let (provider, created) = (provider.to_owned(), now_rfc3339());
-        let generation = WrappedKey { number: 0, provider, wrapped, check, created, unknown: unknown.clone() };
-        Ok(DataKeyRecord { id, generations: vec![generation], unknown })
+        let generations = vec![wrapped_now((provider, wrapped, check))];
+        Ok(DataKeyRecord { id, generations, writing: None, unknown: Unknown::default() })
+    }
+
+    /// Another generation of a data key, wrapped by the provider that wraps new ones. Its number is given when it is
+    /// added.
+    ///
+    /// # Errors
+    /// When there is no provider, or it can't.
+    pub async fn draw_next(&self, model: &Model, key: KeyId) -> Result<WrappedKey, MetaError> {
+        let refused = |reason: String| MetaError::NotRotated { reason };
+        let cluster = number(model).map_err(|why| refused(why.to_owned()))?;
+        Ok(wrapped_now(self.draw_by_provider(KeyPlace { cluster, key }).await.map_err(refused)?))
     }
 
     /// The provider, what it has wrapped, and the check value.
@@ -244,6 +259,12 @@ impl DataKeys {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A data key that was drawn now: the provider, what it has wrapped, and the check value.
+fn wrapped_now((provider, wrapped, check): (&str, String, String)) -> WrappedKey {
+    let (number, provider, created) = (KeyGeneration::FIRST, provider.to_owned(), now_rfc3339());
+    WrappedKey { number, provider, wrapped, check, created, unknown: Unknown::default() }
 }
 
 /// The cluster's.

@@ -1,7 +1,7 @@
 //! The control plane: the leader, which does what `azekura_plans` says, and the REST API.
 //!
 //! - [`volumes`]: making a volume with all that it needs.
-//! - [`reconcile`]: the leader's background work.
+//! - [`reconcile`]: the leader's background work. [`rotation`]: its work on data keys that are rotated.
 //! - `authorities`: the node's certificate, and the authority that signs it.
 //! - [`join`]: asking a cluster to take this machine in.
 //! - `doors`: where the REST API is asked.
@@ -31,6 +31,7 @@ pub mod layers;
 mod proofs;
 pub mod reconcile;
 pub mod reservations;
+mod rotation;
 pub mod snapshot;
 pub mod snapshots;
 pub mod volumes;
@@ -71,7 +72,8 @@ pub fn start(
     let authorities = authorities::Authorities::new(meta.clone(), node, &doors);
     let certificate = tokio::spawn(authorities.clone().run());
     let (api, following) = api::Api::new(meta, node, statistics, attacher, snapshots, keys, authorities);
-    let mut tasks = vec![reconcile, certificate, following];
+    let rotation = tokio::spawn(rotation::run(api.clone(), leadership.watch()));
+    let mut tasks = vec![reconcile, certificate, following, rotation];
     tasks.extend(doors.serve(api::router(api)));
     Control { leadership: Some(leadership), tasks }
 }

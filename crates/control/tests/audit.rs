@@ -75,12 +75,13 @@ fn changes() -> Vec<(&'static str, &'static str, Value, &'static str)> {
 }
 
 /// Those that have tests of their own.
-const ELSEWHERE: [(&str, &str); 8] = [
+const ELSEWHERE: [(&str, &str); 9] = [
     ("POST", "/v1/volumes/{name}/clone"),
     ("DELETE", "/v1/devices/{name}"),
     ("DELETE", "/v1/nodes/{name}"),
     ("POST", "/v1/join"),
     ("POST", "/v1/kek/rewrap"),
+    ("POST", "/v1/volumes/{name}/key"),
     ("POST", "/v1/volumes/{name}/unlock"),
     ("POST", "/v1/volumes/{name}/secret"),
     ("POST", "/v1/node/unlock"),

@@ -159,6 +159,14 @@ impl Operations {
         }
     }
 
+    /// All work on blocks that are to be encrypted under another key.
+    pub(crate) fn rekeys(&self) -> impl Iterator<Item = (VolumeId, &Rekey)> {
+        self.running.iter().filter_map(|(_, running)| match &running.kind {
+            Kind::Rekey(rekey) => Some((running.volume, &**rekey)),
+            _ => None,
+        })
+    }
+
     /// What a read is decrypted with.
     pub(crate) fn cipher_mut(&mut self, op: OpId) -> Option<&mut Cipher> {
         match &mut self.running.get_mut(op.0)?.kind {

@@ -354,3 +354,28 @@ fn without_the_keys_or_the_volume_nothing_is_moved() {
     rig.gateway.configure(BTreeMap::new(), BTreeMap::new());
     assert_eq!(rig.rekey(9), Err(IoStatus::Gone));
 }
+
+#[test]
+fn what_is_on_its_way_counts_as_written_under_its_key() {
+    let mut rig = Rig::new(keys(&[0], 0));
+    let used = |rig: &Rig| {
+        let used = rig.gateway.key_use(KEY);
+        (used.newest.map(KeyGeneration::number), used.writes.map(KeyGeneration::number))
+    };
+    assert_eq!(used(&rig), (Ok(0), Some(0)));
+    let write = |at: usize| Op::Write { offset: (at * UNIT_SIZE) as u64, bytes: text(9, UNIT_SIZE).into() };
+    rig.gateway.submit(8, "v", HELD, write(1), Duration::ZERO);
+    rig.gateway.set_keys(keys(&[0, 1], 1));
+    assert_eq!(used(&rig), (Ok(1), Some(0)));
+    let Some(Effect::Send(_, Message::Write(sent))) = rig.gateway.next_effect() else { panic!("it is not sent") };
+    let refused = WriteDone { pg: sent.pg, request: sent.request, result: Err(IoStatus::OtherKey) };
+    rig.gateway.set_keys(keys(&[0, 1], 0));
+    rig.gateway.answer(HOME, Message::WriteDone(refused), Duration::ZERO);
+    rig.gateway.set_keys(keys(&[0, 1], 1));
+    assert_eq!(used(&rig).1, Some(0), "it waits for a block that gets the former key");
+    rig.run();
+    assert_eq!(used(&rig), (Ok(1), Some(1)));
+    rig.gateway.set_keys(Arc::new(BTreeMap::from([(KEY, Err("it is away".to_owned()))])));
+    assert_eq!(used(&rig), (Err("it is away".to_owned()), None));
+    assert_eq!(rig.gateway.key_use(KeyId(6)).writes, None);
+}

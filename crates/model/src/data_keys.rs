@@ -1,6 +1,6 @@
 //! Data keys of encrypted volumes, wrapped (docs/formats/data-keys.md).
 
-use azekura_base::{KeyId, VolumeId};
+use azekura_base::{KeyGeneration, KeyId, LayerId, VolumeId};
 use serde::{Deserialize, Serialize};
 
 use crate::{Model, Unknown};
@@ -11,6 +11,8 @@ pub const ENCRYPTION: &str = "encryption";
 pub const KEY_PROVIDERS: &str = "key-providers";
 /// What a node's record says that it understands when it knows [`CSI_PROVIDER`].
 pub const CSI_KEYS: &str = "csi-keys";
+/// What a node's record says that it understands when blocks may be under several generations of a data key.
+pub const KEY_GENERATIONS: &str = "key-generations";
 /// The provider of keys that are wrapped with a secret of the volume's own: whoever uses the volume brings it.
 pub const CSI_PROVIDER: &str = "csi";
 /// The provider that all nodes know which can serve encrypted volumes.
@@ -22,8 +24,11 @@ pub const FILE_PROVIDER: &str = "file";
 pub struct DataKeyRecord {
     /// Its number.
     pub id: KeyId,
-    /// The key, and those that take its place later; one so far.
+    /// The keys that blocks may be encrypted under, the newest last: one, unless another one takes its place.
     pub generations: Vec<WrappedKey>,
+    /// The one of them that writes are encrypted with; `None`: the newest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writing: Option<KeyGeneration>,
     #[serde(flatten)]
     #[doc(hidden)]
     pub unknown: Unknown,
@@ -32,8 +37,8 @@ pub struct DataKeyRecord {
 /// One data key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WrappedKey {
-    /// Its number, from 0 on.
-    pub number: u8,
+    /// Which generation it is.
+    pub number: KeyGeneration,
     /// Who has the key that it is wrapped with: `file`, `vault`, `kmip` or `csi`.
     pub provider: String,
     /// The data key, wrapped, in the provider's own form.
@@ -69,7 +74,35 @@ impl DataKeyRecord {
     /// The key that writes are encrypted with. A record without one can't be read.
     #[must_use]
     pub fn current(&self) -> Option<&WrappedKey> {
-        self.generations.last()
+        match self.writing {
+            Some(writing) => self.generations.iter().find(|generation| generation.number == writing),
+            None => self.generations.last(),
+        }
+    }
+
+    /// The newest key, if there are former ones: it takes their place.
+    #[must_use]
+    pub fn newest_of_several(&self) -> Option<&WrappedKey> {
+        self.generations.last().filter(|_| self.generations.len() > 1)
+    }
+}
+
+/// Who has blocks under former generations of a data key, while another one takes their place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FormerKeys {
+    /// Volumes that may show such blocks.
+    pub volumes: Vec<VolumeId>,
+    /// Layers of snapshots that may.
+    pub snapshots: Vec<LayerId>,
+    /// Something can't be read that may have some.
+    pub unread: bool,
+}
+
+impl FormerKeys {
+    /// Nobody has.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.volumes.is_empty() && self.snapshots.is_empty() && !self.unread
     }
 }
 
@@ -83,10 +116,36 @@ pub(crate) enum KeyUser<'a> {
 }
 
 impl Model {
+    /// A volume, a snapshot or a layer can't be read, and may use any key.
+    fn has_unread_key_users(&self) -> bool {
+        let unread = |name: &String| ["volumes/", "snapshots/", "layers/"].iter().any(|kind| name.contains(kind));
+        self.problems.keys().any(unread)
+    }
+
+    /// Who may have blocks under other generations of a data key than `newest`.
+    #[must_use]
+    pub fn former_keys(&self, key: KeyId, newest: KeyGeneration) -> FormerKeys {
+        let volumes = self.volumes.values().filter(|volume| volume.key == Some(key) && volume.rekeyed != Some(newest));
+        let layers = self.snapshots.values().filter_map(|snapshot| self.layers.get(&snapshot.layer));
+        let snapshots = layers.filter(|layer| layer.key == Some(key) && layer.rekeyed != Some(newest));
+        FormerKeys {
+            volumes: volumes.map(|volume| volume.id).collect(),
+            snapshots: snapshots.map(|layer| layer.id).collect(),
+            unread: self.has_unread_key_users()
+                || self.snapshots.values().any(|snapshot| !self.layers.contains_key(&snapshot.layer)),
+        }
+    }
+
+    /// The generations of a data key that its volumes and snapshots say they are under.
+    pub(crate) fn rekeyed_to(&self, key: KeyId) -> impl Iterator<Item = KeyGeneration> + '_ {
+        let volumes = self.volumes.values().filter(move |volume| volume.key == Some(key)).map(|volume| volume.rekeyed);
+        let layers = self.layers.values().filter(move |layer| layer.key == Some(key)).map(|layer| layer.rekeyed);
+        volumes.chain(layers).flatten()
+    }
+
     /// Whether a data key has other users than `ends`. What can't be read may be one.
     pub(crate) fn uses_key_without(&self, key: KeyId, ends: KeyUser<'_>) -> bool {
-        let unread = |name: &String| ["volumes/", "snapshots/", "layers/"].iter().any(|kind| name.contains(kind));
-        if self.problems.keys().any(unread) {
+        if self.has_unread_key_users() {
             return true;
         }
         let goes = |volume: VolumeId| matches!(ends, KeyUser::Volume(ends) if ends == volume);

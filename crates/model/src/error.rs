@@ -561,6 +561,12 @@ pub enum MetaError {
         /// Why.
         reason: String,
     },
+    /// A volume's data key that can't have another one in its place.
+    #[error("the volume's data key is not rotated: {reason}")]
+    NotRotated {
+        /// Why.
+        reason: String,
+    },
     /// A volume that nobody can reserve.
     #[error(
         "the volume '{volume}' can't be reserved: these nodes run a version that passes reservations over: {nodes}"

@@ -11,7 +11,7 @@ impl LayerRecord {
     #[must_use]
     pub fn new(id: LayerId, volume: VolumeId, parent: Option<LayerId>, state: LayerState, class: &str) -> LayerRecord {
         let (class, unknown) = (class.to_owned(), Unknown::default());
-        LayerRecord { id, volume, parent, state, into: None, class, key: None, unknown }
+        LayerRecord { id, volume, parent, state, into: None, class, key: None, rekeyed: None, unknown }
     }
 
     /// This layer with what is encrypted with `key`, if there is one.

@@ -45,7 +45,8 @@ pub use authorities::AuthorityRecord;
 pub use azekura_base::{AckRule, Bounds, DEFAULT_PROJECT, GrantId, Needs, Role, SecretHash, project_of};
 pub use class_home::{CLASS_HOMES, ClassHome};
 pub use data_keys::{
-    CSI_KEYS, CSI_PROVIDER, DataKeyRecord, ENCRYPTION, FILE_PROVIDER, KEY_PROVIDERS, WrappedKey, Wrapping,
+    CSI_KEYS, CSI_PROVIDER, DataKeyRecord, ENCRYPTION, FILE_PROVIDER, FormerKeys, KEY_GENERATIONS, KEY_PROVIDERS,
+    WrappedKey, Wrapping,
 };
 pub use endpoints::Endpoint;
 pub use error::{EtcdError, Kind, MetaError};

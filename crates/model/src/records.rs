@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use azekura_base::{
-    AckRule, ApiAccess, DeviceId, Epoch, IoLimits, KeyId, LayerId, NodeId, PgId, Sequence, Transport, VolumeId,
+    AckRule, ApiAccess, DeviceId, Epoch, IoLimits, KeyGeneration, KeyId, LayerId, NodeId, PgId, Sequence, Transport,
+    VolumeId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -308,6 +309,9 @@ pub struct VolumeRecord {
     /// The data key, where it is encrypted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<KeyId>,
+    /// All that it shows is encrypted under this generation of its data key; `None`: under any that the key has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rekeyed: Option<KeyGeneration>,
     /// What its clients may ask for in a second, at each node that they connect to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<IoLimits>,
@@ -355,6 +359,10 @@ pub struct LayerRecord {
     /// The data key of what it holds, where that is encrypted: volumes may be gone before their snapshots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<KeyId>,
+    /// Of a snapshot: all that it shows is encrypted under this generation of the data key; `None`: under any that the
+    /// key has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rekeyed: Option<KeyGeneration>,
     #[serde(flatten)]
     #[doc(hidden)]
     pub unknown: Unknown,

@@ -58,7 +58,6 @@ pub use effect::{Breakdown, ConnKey, Effect, FoundBlock, ScrubSeen, ScrubWish};
 pub use fences::Attachments;
 pub use node::{GroupReport, Identity, Node};
 pub use reads::ReadLimits;
-pub use rekeying::{RekeyProgress, RekeyWish};
 pub use throttle::ThrottleReport;
 pub use view::{ClusterView, Location, NodeView, Place};
 pub use views::{Views, group_config, proposal_of};

@@ -6,7 +6,7 @@
 
 mod steps;
 
-use azekura_base::{CHUNK_SIZE, ChunkIndex, Generation, KeyGeneration, LayerId, VolumeId};
+use azekura_base::{CHUNK_SIZE, ChunkIndex, Generation, RekeyProgress, RekeyWish, VolumeId};
 use azekura_gateway::Rekeyed;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,38 +22,6 @@ const BLOCKS_MAX: u32 = 32;
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// A chunk of which somebody has written to all blocks that were to be done, likewise.
 const OVERTAKEN_PAUSE: Duration = Duration::from_millis(20);
-
-/// A volume whose blocks are to get another key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RekeyWish {
-    /// Its head layer: with another one the volume may show other blocks, and the pass begins anew.
-    pub head: LayerId,
-    /// The generation that all blocks are to have: the one that the node's gateway writes with.
-    pub key: KeyGeneration,
-    /// Its size in bytes.
-    pub size: u64,
-}
-
-/// How far a volume is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RekeyProgress {
-    /// What is wished.
-    pub wish: RekeyWish,
-    /// Chunks that have been done.
-    pub chunks: u32,
-    /// Of how many.
-    pub of: u32,
-    /// Blocks that have got the key.
-    pub moved: u64,
-}
-
-impl RekeyProgress {
-    /// All blocks have the key.
-    #[must_use]
-    pub fn is_done(&self) -> bool {
-        self.chunks >= self.of
-    }
-}
 
 /// One volume that is passed through.
 #[derive(Debug)]
@@ -127,6 +95,7 @@ impl Rekeying {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use azekura_base::{KeyGeneration, LayerId};
 
     const NOW: Duration = Duration::from_secs(9);
 

@@ -6,6 +6,7 @@
 //! - [`placement`]: which devices hold which group; [`homes`]: away from what is lost or drained, a share for new ones.
 //! - [`cuts`], [`snapshots`], [`schedule`], [`retention`], [`protection`], [`layers`]: what comes and goes with
 //!   snapshots.
+//! - [`rotation`]: data keys of encrypted volumes get others in their place.
 //! - [`restored`]: groups open again after the configuration was restored.
 
 pub mod cuts;
@@ -17,6 +18,7 @@ mod plan;
 pub mod protection;
 pub mod restored;
 pub mod retention;
+pub mod rotation;
 pub mod schedule;
 pub mod snapshots;
 

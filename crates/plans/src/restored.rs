@@ -109,6 +109,7 @@ fn found_now(model: &Model) -> impl Iterator<Item = LayerRecord> {
             into: None,
             class: String::new(),
             key: None,
+            rekeyed: None,
             unknown,
         }
     })

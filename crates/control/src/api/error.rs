@@ -75,6 +75,7 @@ impl From<MetaError> for ApiError {
             | E::OtherProject { .. }
             | E::NotEncrypted { .. }
             | E::NotRewrapped { .. }
+            | E::NotRotated { .. }
             | E::NotReserved { .. }
             | E::TooManyVolumes { .. }
             | E::ShrinkRefused { .. } => ErrorCode::Refused,

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use azekura_api::endpoint::JobList;
 use azekura_api::{JobKind, JobProgress, JobUnit, JobView, ResyncStatus};
-use azekura_model::{DeviceRecord, DeviceState, GroupRecord, LayerHolders, LayerState, Model, ScrubRecord, ScrubTimes};
+use azekura_model::{
+    DataKeyRecord, DeviceRecord, DeviceState, GroupRecord, LayerHolders, LayerState, Model, ScrubRecord, ScrubTimes,
+};
 
 use super::call::{Answer, Call};
 use super::resync::lacks_copy;
@@ -34,12 +36,33 @@ pub(super) fn jobs(model: &Model) -> Vec<JobView> {
     all.extend(scrubs(model, JobKind::Scrub, deep));
     all.extend(scrubs(model, JobKind::LightScrub, light));
     all.extend(ending_layers(model));
+    all.extend(rekeys(model));
     all
 }
 
 fn job(id: String, kind: JobKind, what: String, left: usize, total: Option<usize>) -> JobView {
-    let unit = if matches!(kind, JobKind::Deletion | JobKind::Merge) { JobUnit::Layers } else { JobUnit::Groups };
+    let unit = match kind {
+        JobKind::Deletion | JobKind::Merge => JobUnit::Layers,
+        JobKind::Rekey => JobUnit::Volumes,
+        JobKind::Resync | JobKind::Drain | JobKind::Removal | JobKind::Scrub | JobKind::LightScrub => JobUnit::Groups,
+    };
     JobView { id, kind, what, unit, left: left as u64, total: total.map(|total| total as u64), at_work: None }
+}
+
+/// Data keys that others take the place of, as long as volumes have blocks under them.
+fn rekeys(model: &Model) -> Vec<JobView> {
+    let shown = |record: &DataKeyRecord| {
+        let newest = record.newest_of_several()?.number;
+        let left = model.former_keys(record.id, newest).volumes;
+        let total = model.volumes.values().filter(|volume| volume.key == Some(record.id)).count();
+        let name = model.volumes.values().find(|volume| left.contains(&volume.id)).map(|volume| &volume.name)?;
+        let what = match left.len() {
+            1 => format!("volume {name}"),
+            count => format!("{count} volumes, {name} among them"),
+        };
+        Some(job(format!("rekey/{}", record.id), JobKind::Rekey, what, left.len(), Some(total)))
+    };
+    model.data_keys.values().filter_map(|record| shown(record)).collect()
 }
 
 /// Copies that lack something and can get it.

@@ -6,7 +6,7 @@ use azekura_api::endpoint::{KekRewrap, KekShow, NodeKeksShow};
 use azekura_api::{
     ErrorCode, KekMarkView, KekVersionView, KekView, NodeKekView, NodeKeks, NodeKeksView, RewrapKeys, RewrappedView,
 };
-use azekura_base::{KeyId, NodeId};
+use azekura_base::{KeyGeneration, KeyId, NodeId};
 use azekura_model::{CSI_PROVIDER, Model};
 use azekura_secrets::version_of;
 
@@ -27,7 +27,7 @@ pub(super) async fn show(Call { api, .. }: Call<KekShow>) -> Answer<KekShow> {
     let keks = Keks::gather(&api, &model).await;
     let own = keks.own.keks.iter().map(|kek| ((kek.provider.clone(), kek.version), 0));
     let mut versions: BTreeMap<(String, u32), u64> = own.collect();
-    for generation in model.data_keys.values().filter_map(|record| record.current()) {
+    for generation in model.data_keys.values().flat_map(|record| &record.generations) {
         if let Some(version) = version_of(&generation.provider, &generation.wrapped) {
             *versions.entry((generation.provider.clone(), version)).or_default() += 1;
         }
@@ -61,14 +61,17 @@ pub(super) async fn rewrap(Call { api, body, .. }: Call<KekRewrap>) -> Answer<Ke
     let Part { done, left, upto } = api.keys.rewrap(&model, version, after, REWRAPS_MAX).await.map_err(refused)?;
     let (left, next) = (left as u64, upto.filter(|_| left > 0).map(|id| id.0));
     let mut told = RewrappedView { provider, version, rewrapped: 0, left, next, by_secrets, failed: Vec::new() };
-    for (id, wrapped) in done {
+    for ((id, number), wrapped) in done {
         match wrapped {
             Ok((from, to)) => {
                 let (is_done, revision) = api.meta.rewrap_key(id, &from, &to).await?;
                 told.rewrapped += u64::from(is_done);
                 known_at = revision.max(known_at);
             }
-            Err(why) => told.failed.push(format!("data key {id}: {why}")),
+            Err(why) => told.failed.push(match number {
+                KeyGeneration::FIRST => format!("data key {id}: {why}"),
+                number => format!("data key {id}, generation {number}: {why}"),
+            }),
         }
     }
     // The next request goes on behind these.

@@ -25,6 +25,7 @@ mod authority;
 mod call;
 mod caller;
 mod classes;
+mod data_keys;
 mod diff;
 mod drain;
 mod error;
@@ -100,6 +101,26 @@ impl Api {
         (Api { meta, node, statistics, attacher, snapshots, keys, gate, https, authorities, feed }, following)
     }
 
+    /// The configuration.
+    pub(crate) fn meta(&self) -> &MetaClient {
+        &self.meta
+    }
+
+    /// This node.
+    pub(crate) fn node(&self) -> NodeId {
+        self.node
+    }
+
+    /// How other nodes are asked.
+    pub(crate) fn https(&self) -> &Https {
+        &self.https
+    }
+
+    /// This node's data plane.
+    pub(crate) fn data_plane(&self) -> &dyn crate::DataPlane {
+        &**self.attacher.data_plane()
+    }
+
     /// The same on behalf of somebody whose deed has this record: it is written with all that he changes.
     fn acting(&self, record: AuditRecord) -> (Api, Deed) {
         let (meta, deed) = self.meta.run_as(record);
@@ -140,6 +161,9 @@ fn routes() -> Routes {
         .serve(unlock::unlock)
         .serve(unlock::change)
         .serve(unlock::node)
+        .serve(data_keys::show)
+        .serve(data_keys::rotate)
+        .serve(data_keys::node)
         .serve(snapshots::revert)
         .serve(snapshots::clone)
         .serve(snapshots::protect)

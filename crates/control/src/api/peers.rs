@@ -46,7 +46,7 @@ impl Peer {
 
 /// GETs something from every node that gives signs of life, except from this one, which has `own` (`None`: it can't be
 /// had). By node number, ascending; an error is a sentence's end.
-pub(super) async fn ask_all<E>(
+pub(crate) async fn ask_all<E>(
     here: NodeId,
     https: &Https,
     model: &Model,

@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use azekura_base::KeyId;
-use azekura_cipher::{Keyring, VolumeKeys};
+use azekura_cipher::{Keyring, VolumeKey, VolumeKeys};
 use azekura_model::{DataKeyRecord, Model, WrappedKey};
 use azekura_secrets::{KeyProvider, UNWRAPS_MAX};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use super::{
-    ANSWER_WAIT, ASKED, Brought, DataKeys, FIRST_WAIT, INTERRUPTED, KEYS_RETRY, State, WAITS_FOR_SECRET, Wrapped, late,
-    number, open,
+    ANSWER_WAIT, ASKED, Brought, DataKeys, FIRST_WAIT, INTERRUPTED, KEYS_RETRY, KeyName, Opened, State,
+    WAITS_FOR_SECRET, Wrapped, late, number, open,
 };
 
 /// Those that are told in a line of the log at most.
@@ -41,13 +41,14 @@ impl DataKeys {
     /// Asks for what is missing; gives what is worth waiting for.
     fn ask(&self, model: &Model) -> Vec<JoinHandle<()>> {
         let state = &mut *self.state();
-        let is_known = |id: &KeyId| [&*state.ring, &state.found].iter().any(|ring| matches!(ring.get(id), Some(Ok(_))));
+        let is_known =
+            |name: &KeyName| [&state.opened, &state.found].iter().any(|keys| matches!(keys.get(name), Some(Ok(_))));
         let mut missing: BTreeMap<&'static str, (Arc<dyn KeyProvider>, Wrapped)> = BTreeMap::new();
-        for (id, record) in model.data_keys.iter().filter(|(id, _)| !is_known(id)) {
-            let Some(generation) = record.current() else { continue };
+        let all = model.data_keys.iter().flat_map(|(id, record)| record.generations.iter().map(|key| (*id, key)));
+        for (id, generation) in all.filter(|(id, key)| !is_known(&(*id, key.number))) {
             let Ok(provider) = self.providers.of(generation) else { continue };
             let of = missing.entry(provider.name()).or_insert_with(|| (provider, Vec::new()));
-            of.1.push((*id, generation.clone()));
+            of.1.push((id, generation.clone()));
         }
         let mut tasks = Vec::new();
         for (name, (provider, mut records)) in missing {
@@ -59,8 +60,8 @@ impl DataKeys {
                 asked.tried = Some(Instant::now());
             } else {
                 // Of the others it was said lately that they are not to be had.
-                records.retain(|(id, _)| {
-                    let said = state.found.get(id).or_else(|| state.ring.get(id));
+                records.retain(|record| {
+                    let said = state.found.get(&name_of(record)).or_else(|| state.opened.get(&name_of(record)));
                     said.is_none_or(|said| said.as_ref().is_err_and(|why| why == ASKED))
                 });
             }
@@ -87,7 +88,7 @@ impl DataKeys {
             match self.unwrap_batch(&provider, cluster, batch).await {
                 Ok(keys) => self.state().found.extend(keys),
                 Err(why) => {
-                    self.state().found.extend(batch.iter().map(|(id, _)| (*id, Err(why.clone()))));
+                    self.state().found.extend(batch.iter().map(|record| (name_of(record), Err(why.clone()))));
                     failed = Some(why);
                     break;
                 }
@@ -95,7 +96,7 @@ impl DataKeys {
         }
         // Who did not answer once is not asked for the rest.
         if let Some(why) = failed {
-            self.state().found.extend(batches.flatten().map(|(id, _)| (*id, Err(why.clone()))));
+            self.state().found.extend(batches.flatten().map(|record| (name_of(record), Err(why.clone()))));
         }
         let mut state = self.state();
         let asked = state.asked.entry(name).or_default();
@@ -109,22 +110,22 @@ impl DataKeys {
         provider: &Arc<dyn KeyProvider>,
         cluster: Result<u128, &'static str>,
         batch: &[(KeyId, WrappedKey)],
-    ) -> Result<Keyring, String> {
+    ) -> Result<Opened, String> {
         let (provider, cluster, records) = (Arc::clone(provider), cluster?, batch.to_vec());
         let mut work = tokio::task::spawn_blocking(move || {
             let keys = open(&*provider, cluster, &records)?;
             let cipher = |key: Result<azekura_secrets::DataKey, String>| {
-                let cipher = key?.cipher().map(|key| Arc::new(VolumeKeys::first(Arc::new(key))));
+                let cipher = key?.cipher().map(Arc::new);
                 cipher.ok_or_else(|| "both halves of the volume's key are the same".to_owned())
             };
-            Ok(records.iter().map(|(id, _)| *id).zip(keys.into_iter().map(cipher)).collect())
+            Ok(records.iter().map(name_of).zip(keys.into_iter().map(cipher)).collect())
         });
         if let Ok(done) = timeout(ANSWER_WAIT, &mut work).await {
             return done.unwrap_or_else(|_| Err(INTERRUPTED.to_owned()));
         }
         // It is told now, but nothing is asked again before the thread is back: there is never more than one.
         let why = late(ANSWER_WAIT);
-        self.state().found.extend(batch.iter().map(|(id, _)| (*id, Err(why.clone()))));
+        self.state().found.extend(batch.iter().map(|record| (name_of(record), Err(why.clone()))));
         self.arrived.notify_one();
         work.await.unwrap_or(Err(why))
     }
@@ -132,16 +133,19 @@ impl DataKeys {
     /// What is known of a model's keys, if that is something else than before.
     fn gather(&self, model: &Model) -> Option<Arc<Keyring>> {
         let state = &mut *self.state();
-        let mut ring = Keyring::new();
+        let mut opened = Opened::new();
         for (id, record) in model.data_keys.iter() {
-            ring.insert(*id, self.known(state, *id, record));
+            opened.extend(record.generations.iter().map(|key| ((*id, key.number), self.known(state, *id, key))));
         }
+        state.opened = opened;
         state.found.clear();
+        let keys = model.data_keys.iter().map(|(id, record)| (*id, together(&state.opened, record).map(Arc::new)));
+        let ring: Keyring = keys.collect();
         let before = std::mem::replace(&mut state.ring, Arc::new(ring));
         let ring = Arc::clone(&state.ring);
         tell(&before, &ring);
         let same = |one: &Result<Arc<VolumeKeys>, String>, two: &Result<Arc<VolumeKeys>, String>| match (one, two) {
-            (Ok(one), Ok(two)) => Arc::ptr_eq(one, two),
+            (Ok(one), Ok(two)) => one.is_same(two),
             (Err(one), Err(two)) => one == two,
             _ => false,
         };
@@ -150,16 +154,31 @@ impl DataKeys {
         (!is_same).then_some(ring)
     }
 
-    fn known(&self, state: &State, id: KeyId, record: &DataKeyRecord) -> Result<Arc<VolumeKeys>, String> {
+    fn known(&self, state: &State, id: KeyId, generation: &WrappedKey) -> Result<Arc<VolumeKey>, String> {
         let is_given_back = state.brought.get(&id).is_some_and(Brought::is_given_back);
-        let said = [state.found.get(&id), state.ring.get(&id).filter(|_| !is_given_back)];
+        let name = (id, generation.number);
+        let said = [state.found.get(&name), state.opened.get(&name).filter(|_| !is_given_back)];
         if let Some(Ok(key)) = said.iter().flatten().find(|said| said.is_ok()) {
             return Ok(Arc::clone(key));
         }
-        let generation = record.current().ok_or("its record has no key")?;
         self.providers.of(generation)?;
         said.into_iter().flatten().next().cloned().unwrap_or_else(|| Err(ASKED.to_owned()))
     }
+}
+
+/// All generations of a data key: without one of them some blocks could not be read.
+fn together(opened: &Opened, record: &DataKeyRecord) -> Result<VolumeKeys, String> {
+    let writing = record.current().ok_or("its record has no key that is written with")?.number;
+    let key = |generation: &WrappedKey| {
+        let key = opened.get(&(record.id, generation.number)).cloned().unwrap_or_else(|| Err(ASKED.to_owned()))?;
+        Ok((generation.number, key))
+    };
+    let keys = record.generations.iter().map(key).collect::<Result<Vec<_>, String>>()?;
+    VolumeKeys::new(keys, writing).ok_or_else(|| "its record has a generation twice".to_owned())
+}
+
+fn name_of((id, generation): &(KeyId, WrappedKey)) -> KeyName {
+    (*id, generation.number)
 }
 
 /// Tells of keys that were there, or asked for, and are missing now.

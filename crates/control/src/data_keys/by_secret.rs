@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azekura_base::{KeyId, NodeId, SecretText};
-use azekura_cipher::{Keyring, VolumeKeys};
+use azekura_cipher::Keyring;
 use azekura_model::{CSI_PROVIDER, Model, WrappedKey, Wrapping};
 use azekura_secrets::{DataKey, KeyPlace, SecretsError, VolumeSecret};
 use tokio::sync::Semaphore;
@@ -111,8 +111,8 @@ impl DataKeys {
     /// # Errors
     /// When the secret does not open it, or the data plane is not told in time.
     pub async fn unlock(&self, model: &Model, key: KeyId, secret: &SecretText) -> Result<(), NotOpened> {
-        let opened = self.open_by_secret(model, key, secret).await?.cipher();
-        let opened = opened.map(|key| Arc::new(VolumeKeys::first(Arc::new(key))));
+        let number = generation(model, key)?.number;
+        let opened = self.open_by_secret(model, key, secret).await?.cipher().map(Arc::new);
         let opened = opened.ok_or_else(|| refused("both halves of the volume's key are the same"))?;
         let mut passed = self.passed.subscribe();
         let until = Instant::now() + PASSED_WAIT;
@@ -120,7 +120,7 @@ impl DataKeys {
             {
                 let mut state = self.state();
                 state.brought.insert(key, Brought::default());
-                state.found.insert(key, Ok(Arc::clone(&opened)));
+                state.found.insert((key, number), Ok(Arc::clone(&opened)));
             }
             self.arrived.notify_one();
             let is_there = passed.wait_for(|ring| matches!(ring.get(&key), Some(Ok(_))));

@@ -9,7 +9,7 @@ use azekura_model::{CSI_PROVIDER, DataKeyRecord, Model, WrappedKey, Wrapping};
 use azekura_secrets::{DataKey, KeyPlace, KeyProvider, UNWRAPS_MAX, version_of};
 use tokio::time::Instant;
 
-use super::{ANSWER_WAIT, DataKeys, Wrapped, number, open, within, wrap};
+use super::{ANSWER_WAIT, DataKeys, KeyName, Wrapped, number, open, within, wrap};
 
 /// What wraps a data key, and what would anew; or why that can't be made.
 pub type Rewrapped = Result<(Wrapping, Wrapping), String>;
@@ -17,8 +17,8 @@ pub type Rewrapped = Result<(Wrapping, Wrapping), String>;
 /// Some data keys of those that are to be wrapped anew.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Part {
-    /// What was tried.
-    pub done: BTreeMap<KeyId, Rewrapped>,
+    /// What was tried, by generation.
+    pub done: BTreeMap<KeyName, Rewrapped>,
     /// How many are left.
     pub left: usize,
     /// Behind which these are.
@@ -38,27 +38,33 @@ impl DataKeys {
     /// When there is no provider.
     pub async fn rewrap(&self, model: &Model, newest: u32, after: Option<KeyId>, most: usize) -> Result<Part, String> {
         let older: Vec<_> = self.older(model, newest).filter(|record| Some(record.id) > after).collect();
-        let done = self.tried(model, &older[..older.len().min(most)]).await?;
-        let whole = older.iter().take_while(|record| done.contains_key(&record.id)).count();
+        let done = self.tried(model, newest, &older[..older.len().min(most)]).await?;
+        let is_tried = |record: &&&DataKeyRecord| {
+            let mut wanted = self.older_of(record, newest);
+            wanted.all(|generation| done.contains_key(&(record.id, generation.number)))
+        };
+        let whole = older.iter().take_while(is_tried).count();
         let upto = older[..whole].last().map(|record| record.id).or(after);
         Ok(Part { done, left: older.len() - whole, upto })
     }
 
     /// These data keys, wrapped anew; some may be missing, for which there was no time.
-    async fn tried(&self, model: &Model, records: &[&DataKeyRecord]) -> Result<BTreeMap<KeyId, Rewrapped>, String> {
+    async fn tried(
+        &self,
+        model: &Model,
+        newest: u32,
+        records: &[&DataKeyRecord],
+    ) -> Result<BTreeMap<KeyName, Rewrapped>, String> {
         let (wraps, cluster, begun) = (self.wraps()?, number(model)?, Instant::now());
         let mut done = BTreeMap::new();
         let mut by_provider: Vec<(Arc<dyn KeyProvider>, Wrapped)> = Vec::new();
-        for record in records {
-            let Some(generation) = record.current() else {
-                done.insert(record.id, Err("its record names no generation".to_owned()));
-                continue;
-            };
+        let all = records.iter().flat_map(|record| self.older_of(record, newest).map(|key| (record.id, key)));
+        for (id, generation) in all {
             match self.providers.of(generation) {
-                Err(why) => drop(done.insert(record.id, Err(why))),
+                Err(why) => drop(done.insert((id, generation.number), Err(why))),
                 Ok(provider) => {
                     let of = by_provider.iter_mut().find(|(known, _)| known.name() == provider.name());
-                    let one = (record.id, generation.clone());
+                    let one = (id, generation.clone());
                     match of {
                         Some((_, records)) => records.push(one),
                         None => by_provider.push((provider, vec![one])),
@@ -76,7 +82,7 @@ impl DataKeys {
                 let keys = match opened {
                     Ok(keys) => keys,
                     Err(why) => {
-                        done.extend(batch.iter().map(|(id, _)| (*id, Err(why.clone()))));
+                        done.extend(batch.iter().map(|(id, generation)| ((*id, generation.number), Err(why.clone()))));
                         continue;
                     }
                 };
@@ -84,7 +90,8 @@ impl DataKeys {
                     if begun.elapsed() > REWRAP_WAIT {
                         return Ok(done);
                     }
-                    done.insert(*id, anew(&wraps, KeyPlace { cluster, key: *id }, generation, key).await);
+                    let wrapped = anew(&wraps, KeyPlace { cluster, key: *id }, generation, key).await;
+                    done.insert((*id, generation.number), wrapped);
                 }
             }
         }
@@ -94,13 +101,17 @@ impl DataKeys {
     /// Those that are not wrapped by this version of the provider that wraps new ones. Those with a secret of their own
     /// stay with that.
     pub fn older<'a>(&self, model: &'a Model, newest: u32) -> impl Iterator<Item = &'a DataKeyRecord> {
+        let records = model.data_keys.values().map(|record| &record.record);
+        records.filter(move |record| self.older_of(record, newest).next().is_some())
+    }
+
+    /// The generations of a data key that are not wrapped by this version.
+    fn older_of<'a>(&self, record: &'a DataKeyRecord, newest: u32) -> impl Iterator<Item = &'a WrappedKey> + use<'a> {
         let by = self.wraps_by();
-        model.data_keys.values().map(|record| &record.record).filter(move |record| {
-            !record.current().is_some_and(|generation| {
-                let is_newest = Some(&*generation.provider) == by
-                    && version_of(&generation.provider, &generation.wrapped) == Some(newest);
-                is_newest || generation.provider == CSI_PROVIDER
-            })
+        record.generations.iter().filter(move |generation| {
+            let is_newest = Some(&*generation.provider) == by
+                && version_of(&generation.provider, &generation.wrapped) == Some(newest);
+            !is_newest && generation.provider != CSI_PROVIDER
         })
     }
 }

@@ -50,6 +50,10 @@ impl Fixture {
     }
 }
 
+fn first(record: &DataKeyRecord) -> KeyName {
+    (record.id, KeyGeneration::FIRST)
+}
+
 #[tokio::test]
 async fn what_one_node_draws_another_unwraps() {
     let mut fixture = Fixture::new("1");
@@ -132,8 +136,11 @@ async fn what_an_older_key_wraps_is_wrapped_anew_and_opens_as_before() {
     let rest = fixture.keys.rewrap(&model, 2, two_keys.upto, 2).await.unwrap();
     assert_eq!((rest.done.len(), rest.left), (1, 0), "from where the call before has ended");
     let mut anew = fixture.keys.rewrap(&model, 2, None, 9).await.unwrap().done;
-    assert!(anew[&foreign.id].as_ref().is_err_and(|why| why.contains("check value")), "it is not what it says it is");
-    let (from, to) = anew.remove(&one.id).unwrap().unwrap();
+    assert!(
+        anew[&first(&foreign)].as_ref().is_err_and(|why| why.contains("check value")),
+        "it is not what it says it is"
+    );
+    let (from, to) = anew.remove(&first(&one)).unwrap().unwrap();
     assert!(from == one.generations[0].wrapping() && to.provider == "file" && to.wrapped.starts_with("2:"));
     let mut record = one.clone();
     record.generations[0].wrapped = to.wrapped;
@@ -142,6 +149,65 @@ async fn what_an_older_key_wraps_is_wrapped_anew_and_opens_as_before() {
     fixture.write_lines(&format!("2 {}\n", "2".repeat(64)));
     let other = DataKeys::new(fixture.keys.providers.wraps.clone());
     assert!(other.follow(fixture.memory.model()).await.unwrap()[&one.id].is_ok(), "without the older key");
+}
+
+/// A record with another generation, which is not written with yet.
+async fn with_two(fixture: &Fixture) -> DataKeyRecord {
+    let mut record = fixture.draw().await;
+    let next = fixture.keys.draw_next(fixture.memory.model(), record.id).await.unwrap();
+    record.generations.push(WrappedKey { number: KeyGeneration::FIRST.next(), ..next });
+    record.writing = Some(KeyGeneration::FIRST);
+    record
+}
+
+#[tokio::test]
+async fn all_generations_are_opened_and_the_record_says_which_is_written_with() {
+    let mut fixture = Fixture::new("1");
+    let mut record = with_two(&fixture).await;
+    let alone = DataKeyRecord { generations: record.generations[..1].to_vec(), writing: None, ..record.clone() };
+    let writes = |ring: &Keyring| {
+        let keys = ring[&record.id].as_ref().unwrap();
+        (keys.generations().map(KeyGeneration::number).collect::<Vec<_>>(), keys.writing().0.number())
+    };
+    fixture.put(&alone);
+    assert_eq!(writes(&fixture.keys.follow(fixture.memory.model()).await.unwrap()), (vec![0], 0));
+    fixture.put(&record);
+    assert_eq!(writes(&fixture.keys.follow(fixture.memory.model()).await.unwrap()), (vec![0, 1], 0));
+    record.writing = None;
+    fixture.put(&record);
+    assert_eq!(writes(&fixture.keys.follow(fixture.memory.model()).await.unwrap()), (vec![0, 1], 1));
+    assert!(fixture.keys.follow(fixture.memory.model()).await.is_none());
+    // Without one of them some blocks could not be read.
+    let damaged = fixture.draw().await.generations[0].check.clone();
+    let mut other = record.clone();
+    other.generations[0].check = damaged;
+    fixture.put(&other);
+    let ring = DataKeys::new(fixture.keys.providers.wraps.clone()).follow(fixture.memory.model()).await.unwrap();
+    assert!(ring[&record.id].as_ref().is_err_and(|why| why.contains("check value")), "{ring:?}");
+    record.generations.remove(0);
+    fixture.put(&record);
+    assert_eq!(writes(&fixture.keys.follow(fixture.memory.model()).await.unwrap()), (vec![1], 1));
+}
+
+#[tokio::test]
+async fn each_generation_is_wrapped_anew() {
+    let mut fixture = Fixture::new("1");
+    let record = with_two(&fixture).await;
+    fixture.put(&record);
+    fixture.write_lines(&format!("1 {}\n2 {}\n", "1".repeat(64), "2".repeat(64)));
+    let Part { done, left, .. } = fixture.keys.rewrap(fixture.memory.model(), 2, None, 9).await.unwrap();
+    assert_eq!((done.len(), left), (2, 0));
+    let mut anew = record.clone();
+    for generation in &mut anew.generations {
+        let (from, to) = done[&(record.id, generation.number)].clone().unwrap();
+        assert_eq!(from, generation.wrapping());
+        generation.wrapped = to.wrapped;
+    }
+    fixture.put(&anew);
+    assert_eq!(fixture.keys.older(fixture.memory.model(), 2).count(), 0);
+    fixture.write_lines(&format!("2 {}\n", "2".repeat(64)));
+    let other = DataKeys::new(fixture.keys.providers.wraps.clone());
+    assert!(other.follow(fixture.memory.model()).await.unwrap()[&record.id].is_ok(), "without the older KEK");
 }
 
 /// A provider by another name, which answers when it is let.
@@ -227,8 +293,8 @@ async fn keys_move_to_the_provider_that_wraps() {
     let shown = keys.keks(fixture.memory.model()).await.unwrap();
     assert_eq!(shown.iter().map(|of| of.provider).collect::<Vec<_>>(), ["file", "kmip"]);
     let mut anew = keys.rewrap(fixture.memory.model(), 1, None, 9).await.unwrap().done;
-    assert!(anew[&lost.id].as_ref().is_err_and(|why| why.contains("--vault")), "{anew:?}");
-    let (from, to) = anew.remove(&one.id).unwrap().unwrap();
+    assert!(anew[&first(&lost)].as_ref().is_err_and(|why| why.contains("--vault")), "{anew:?}");
+    let (from, to) = anew.remove(&first(&one)).unwrap().unwrap();
     assert_eq!((from.provider.as_str(), to.provider.as_str()), ("file", "kmip"));
     let mut moved = one.clone();
     (moved.generations[0].provider, moved.generations[0].wrapped) = (to.provider, to.wrapped);

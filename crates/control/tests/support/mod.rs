@@ -10,7 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use azekura_api::{DeviceSnapshot, GroupSnapshot, LayerUse, NodeSnapshot};
-use azekura_base::{DeviceId, Generation, IoStatus, LayerId, NodeId, PgId, Shard, VolumeId};
+use azekura_base::{
+    DeviceId, Generation, IoStatus, KeyGeneration, KeyId, KeyUse, LayerId, NodeId, PgId, RekeyProgress, RekeyWish,
+    Shard, VolumeId,
+};
 use azekura_control::attachments::Later;
 use azekura_control::layers::{CompareLayers, Differences, DifferingBlocks, MeasureLayer, Measured, NotTold};
 use azekura_control::{Attacher, Control, DataPlane, Doors, NodeStatistics, Secrets};
@@ -110,6 +113,18 @@ impl DataPlane for Obliging {
     fn measure_layer(&self, asked: MeasureLayer) -> Later<'_, Result<Measured, NotTold>> {
         let next = (asked.from.0 < 10).then_some(asked.from.0 + 5);
         Box::pin(async move { Ok(Measured { bytes: 4096, next }) })
+    }
+
+    /// It has the first generation of every key, and writes with that.
+    fn key_use(&self, keys: Vec<KeyId>) -> Later<'_, Option<Vec<Vec<KeyUse>>>> {
+        let first = KeyUse { newest: Ok(KeyGeneration::FIRST), writes: Some(KeyGeneration::FIRST) };
+        Box::pin(async move { Some(vec![vec![first; keys.len()]]) })
+    }
+
+    fn rekey(&self, _: BTreeMap<VolumeId, RekeyWish>) {}
+
+    fn rekeying(&self) -> Later<'_, BTreeMap<VolumeId, RekeyProgress>> {
+        Box::pin(async { BTreeMap::new() })
     }
 
     fn ended(&self, _: Vec<(NodeId, u64)>) -> Later<'_, BTreeSet<(NodeId, u64)>> {

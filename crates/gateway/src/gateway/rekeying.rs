@@ -12,10 +12,11 @@ use super::{Effect, Gateway};
 use crate::ciphers::Cipher;
 use crate::cut::Part;
 use crate::operations::{Answer, OpId, Rekey};
-use crate::parts::{Ask, PartId, Wanted};
+use crate::parts::{Ask, InFlight, PartId, Wanted};
 use crate::request::Rekeyed;
 use azekura_base::{
-    BLOCK_SIZE, Body, CHUNK_SIZE, ChunkIndex, Endpoint, Extent, Generation, IoStatus, KeyGeneration, Run, VolumeId,
+    BLOCK_SIZE, Body, CHUNK_SIZE, ChunkIndex, Endpoint, Extent, Generation, IoStatus, KeyGeneration, KeyId, KeyUse,
+    Run, VolumeId,
 };
 use azekura_wire::Expected;
 use std::time::Duration;
@@ -53,6 +54,28 @@ impl Gateway {
         let part = Part { chunk, offset: 0, len: CHUNK_SIZE as u32 };
         self.start(op, (&view, attachment), part, Ask::Status);
         self.complete_if_done(op);
+    }
+
+    /// What this gateway has of a data key, and does with it: also with what was encrypted before it had the newest.
+    #[must_use]
+    pub fn key_use(&self, key: KeyId) -> KeyUse {
+        let keys = match self.keys.get(&key) {
+            Some(Ok(keys)) => Ok(keys),
+            Some(Err(why)) => Err(why.as_str()),
+            None => Err("it is not in the configuration that the data plane knows"),
+        };
+        let older = |one, two| match keys {
+            Ok(keys) if keys.later(one, two) == one => two,
+            _ => one,
+        };
+        let is_of_key = |volume| self.directory.volume(volume).is_some_and(|view| view.key == Some(key));
+        let parts = self.parts.all().map(InFlight::wanted).filter(|wanted| is_of_key(wanted.volume));
+        let moving = self.operations.rekeys().filter(|(volume, _)| is_of_key(*volume)).map(|(_, rekey)| rekey.to);
+        let writing = keys.ok().map(|keys| keys.writing().0);
+        let writes = parts.filter_map(|wanted| wanted.ask.key()).chain(moving).chain(writing).reduce(older);
+        let newest = keys.map_err(str::to_owned);
+        let newest = newest.map(|keys| keys.generations().last().unwrap_or(KeyGeneration::FIRST));
+        KeyUse { newest, writes }
     }
 
     /// True when a read can be decrypted, perhaps with keys that have come since it was asked for.

@@ -196,6 +196,7 @@ fn finish_one(
     let mut frozen: LayerRecord = head.record()?.ok_or_else(|| broken(&head.key))?;
     let mut new_head: LayerRecord = next_layer.record()?.ok_or_else(|| broken(&next_layer.key))?;
     frozen.state = LayerState::Frozen;
+    frozen.rekeyed = record.rekeyed;
     new_head.state = LayerState::Head;
     let snapshot = SnapshotRecord {
         volume: record.id,
@@ -212,8 +213,9 @@ fn finish_one(
     };
     record.head = next;
     if let Some(name) = &wish.back_to {
-        let (target, _) = find_snapshot(records, &record, name)?;
+        let (target, layer) = find_snapshot(records, &record, name)?;
         record.size_bytes = target.1.size_bytes;
+        record.rekeyed = layer.1.rekeyed;
         txn = txn.when_as(&target.0);
     }
     txn = txn.when_as(&found).when_as(&head).when_as(&next_layer);

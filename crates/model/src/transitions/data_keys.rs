@@ -1,13 +1,14 @@
 //! Data keys come with the first volume that is encrypted with them, and go with their last user
 //! (docs/decisions/0038-encrypted-volumes.md).
 
-use azekura_base::KeyId;
+use azekura_base::{KeyGeneration, KeyId, LayerId};
 
+use super::volumes::missing;
 use super::without;
 use crate::data_keys::KeyUser;
 use crate::{
-    CSI_KEYS, CSI_PROVIDER, DataKeyRecord, ENCRYPTION, FILE_PROVIDER, Halt, KEY_PROVIDERS, Key, MetaError, Model,
-    Outcome, Records, Step, Txn, Wrapping,
+    CSI_KEYS, CSI_PROVIDER, DataKeyRecord, ENCRYPTION, FILE_PROVIDER, Halt, KEY_GENERATIONS, KEY_PROVIDERS, Key, Kind,
+    MetaError, Model, Outcome, Records, Step, Txn, VolumeRecord, WrappedKey, Wrapping,
 };
 
 /// The beginning of a change that makes a volume with this new key, or one without.
@@ -57,14 +58,117 @@ pub fn rewrap_key(records: &Records<'_>, key: KeyId, from: &Wrapping, to: &Wrapp
     }
     let found = records.find(&Key::DataKey(key))?;
     let Some(mut record) = found.record::<DataKeyRecord>()? else { return Ok(Step::Done(false, found.mod_revision())) };
-    match record.generations.last_mut() {
-        Some(generation) if generation.wrapping() == *from => {
-            (generation.provider, generation.wrapped) = (to.provider.clone(), to.wrapped.clone());
+    // What was wrapped twice is not the same twice: there is one at most.
+    match record.generations.iter_mut().find(|generation| generation.wrapping() == *from) {
+        Some(generation) => (generation.provider, generation.wrapped) = (to.provider.clone(), to.wrapped.clone()),
+        None => {
+            // An attempt whose answer was lost.
+            let is_done = record.generations.iter().any(|generation| generation.wrapping() == *to);
+            return Ok(Step::Done(is_done, found.mod_revision()));
         }
-        // An attempt whose answer was lost.
-        Some(generation) if generation.wrapping() == *to => return Ok(Step::Done(true, found.mod_revision())),
-        _ => return Ok(Step::Done(false, found.mod_revision())),
     }
     let name = Key::DataKey(key).to_string();
     Ok(Step::Run(Txn::new().when_as(&found).put(&name, &record), true))
+}
+
+/// Adds a generation to a volume's data key, which takes the place of the others by and by: of the volume, its clones
+/// and what is made of them. Gives the generation as it was added.
+///
+/// # Errors
+/// When the volume is missing or not encrypted, another one is on its way, or nodes would not understand it.
+pub fn add_generation(records: &Records<'_>, key: KeyId, new: &WrappedKey) -> Outcome<KeyGeneration> {
+    let refused = |reason: String| Halt::from(MetaError::NotRotated { reason });
+    if let Some(older) = without(records.known_model(), KEY_GENERATIONS) {
+        return Err(refused(format!("these nodes run a version that knows one data key a volume: {older}")));
+    }
+    if let Some(reason) = unknown_provider(records.known_model(), &new.provider) {
+        return Err(refused(reason));
+    }
+    // Who cuts or clones a volume moves these: what it says of its generations is read together.
+    let [found, volumes, snapshots] =
+        records.find_all([&Key::DataKey(key), &Key::Counter("volumes"), &Key::Counter("snapshots")])?;
+    let Some(mut record) = found.record::<DataKeyRecord>()? else {
+        return Err(refused("its data key is not in the configuration any more".to_owned()));
+    };
+    if let Some(ours) = record.generations.iter().find(|generation| generation.wrapping() == new.wrapping()) {
+        // An attempt whose answer was lost.
+        return Ok(Step::Done(ours.number, found.mod_revision()));
+    }
+    let Some(last) = record.generations.last().map(|generation| generation.number) else {
+        return Err(refused("its record has no key".to_owned()));
+    };
+    if record.writing.is_some() {
+        return Err(refused(format!("its generation {last} is still on its way to all nodes")));
+    }
+    let model = records.model(volumes.mod_revision().max(snapshots.mod_revision()))?;
+    let mut taken: Vec<KeyGeneration> = record.generations.iter().map(|generation| generation.number).collect();
+    taken.extend(model.rekeyed_to(key));
+    let mut free = std::iter::successors(Some(last.next()), |number| Some(number.next()));
+    let number = free.by_ref().take(usize::from(KeyGeneration::COUNT)).find(|number| !taken.contains(number));
+    let number = number.ok_or_else(|| {
+        refused(
+            "all of its 16 generations are in use: delete old snapshots, and try again when it is rekeyed".to_owned(),
+        )
+    })?;
+    record.writing = Some(last);
+    record.generations.push(WrappedKey { number, ..new.clone() });
+    let txn = Txn::new().when_as(&found).when_as(&volumes).when_as(&snapshots);
+    Ok(Step::Run(txn.put(&Key::DataKey(key).to_string(), &record), number))
+}
+
+/// Writes are encrypted with the newest generation of a data key from now on: all nodes have it. False when it was not
+/// the newest, or is gone.
+///
+/// # Errors
+/// When the record can't be read.
+pub fn write_with_newest(records: &Records<'_>, key: KeyId, newest: KeyGeneration) -> Outcome<bool> {
+    let found = records.find(&Key::DataKey(key))?;
+    let record = found.record::<DataKeyRecord>()?;
+    let is_newest = |record: &DataKeyRecord| record.generations.last().is_some_and(|last| last.number == newest);
+    let Some(mut record) = record.filter(is_newest) else { return Ok(Step::Done(false, found.mod_revision())) };
+    if record.writing.take().is_none() {
+        return Ok(Step::Done(true, found.mod_revision()));
+    }
+    let name = Key::DataKey(key).to_string();
+    Ok(Step::Run(Txn::new().when_as(&found).put(&name, &record), true))
+}
+
+/// Notes that all which a volume shows is under this generation of its data key: it was passed through while `head`
+/// was its head. False when it has another one by now.
+///
+/// # Errors
+/// When the volume is missing.
+pub fn note_rekeyed(records: &Records<'_>, volume: &str, head: LayerId, to: KeyGeneration) -> Outcome<bool> {
+    let [found, volumes] = records.find_all([&Key::Volume(volume), &Key::Counter("volumes")])?;
+    let mut record: VolumeRecord = found.record()?.ok_or_else(|| missing(Kind::Volume, volume))?;
+    if record.head != head || record.rekeyed == Some(to) {
+        return Ok(Step::Done(record.head == head, found.mod_revision()));
+    }
+    record.rekeyed = Some(to);
+    let txn = Txn::new().when_as(&found).when_as(&volumes).put(&found.key, &record);
+    Ok(Step::Run(txn.put(&volumes.key, &volumes.next_id()?), true))
+}
+
+/// Forgets the former generations of a data key, if nobody has blocks under them any more: true then.
+///
+/// # Errors
+/// When records can't be read.
+pub fn forget_former(records: &Records<'_>, key: KeyId, newest: KeyGeneration) -> Outcome<bool> {
+    // Every change of volumes and of snapshots moves these.
+    let [found, volumes, snapshots] =
+        records.find_all([&Key::DataKey(key), &Key::Counter("volumes"), &Key::Counter("snapshots")])?;
+    let model = records.model(volumes.mod_revision().max(snapshots.mod_revision()))?;
+    let record = found.record::<DataKeyRecord>()?;
+    let is_newest = |record: &DataKeyRecord| {
+        record.writing.is_none() && record.generations.last().is_some_and(|last| last.number == newest)
+    };
+    let Some(mut record) = record.filter(is_newest).filter(|_| model.former_keys(key, newest).is_empty()) else {
+        return Ok(Step::Done(false, found.mod_revision()));
+    };
+    if record.generations.len() == 1 {
+        return Ok(Step::Done(true, found.mod_revision()));
+    }
+    record.generations.retain(|generation| generation.number == newest);
+    let txn = Txn::new().when_as(&found).when_as(&volumes).when_as(&snapshots);
+    Ok(Step::Run(txn.put(&Key::DataKey(key).to_string(), &record), true))
 }

@@ -1,9 +1,9 @@
 //! Data keys stay as long as somebody needs them, and no longer.
 
-use azekura_base::{KeyId, NodeId};
+use azekura_base::{KeyGeneration, KeyId, NodeId};
 
 use super::cuts::{Cut, VolumeCut, begin_cut, finish_cut};
-use super::data_keys::rewrap_key;
+use super::data_keys::{add_generation, forget_former, note_rekeyed, rewrap_key, write_with_newest};
 use super::snapshots::{CloneSpec, clone_snapshot, delete_snapshot};
 use super::tests::{cluster, run, txn_of};
 use super::volumes::{VolumeDeletion, VolumeSpec, create_volume, delete_volume};
@@ -15,8 +15,9 @@ use crate::{
 fn key(id: u64) -> DataKeyRecord {
     let unknown = Unknown::default();
     let (provider, wrapped, check, created) = ("file".into(), "1:00".into(), "00".into(), String::new());
-    let generation = WrappedKey { number: 0, provider, wrapped, check, created, unknown: unknown.clone() };
-    DataKeyRecord { id: KeyId(id), generations: vec![generation], unknown }
+    let generation =
+        WrappedKey { number: KeyGeneration::FIRST, provider, wrapped, check, created, unknown: unknown.clone() };
+    DataKeyRecord { id: KeyId(id), generations: vec![generation], writing: None, unknown }
 }
 
 fn encrypted(name: &str, id: u64) -> VolumeSpec {
@@ -187,4 +188,145 @@ fn keys_go_to_another_provider_when_all_nodes_know_it() {
     node["understands"] = serde_json::json!(["encryption", "key-providers", crate::CSI_KEYS]);
     memory.run(&Txn::new().put(&Key::Node(NodeId(1)).to_string(), &node)).unwrap();
     run(&mut memory, |records| create_volume(records, &other, "ug", "")).unwrap();
+}
+
+fn another(wrapped: &str) -> WrappedKey {
+    WrappedKey { wrapped: wrapped.into(), ..key(5).generations.remove(0) }
+}
+
+fn numbers(memory: &Memory) -> Vec<u8> {
+    let record = &memory.model().data_keys[&KeyId(5)].record;
+    record.generations.iter().map(|generation| generation.number.number()).collect()
+}
+
+fn number(number: u8) -> KeyGeneration {
+    KeyGeneration::new(number).unwrap()
+}
+
+fn add(memory: &mut Memory, wrapped: &str) -> Result<KeyGeneration, MetaError> {
+    run(memory, |records| add_generation(records, KeyId(5), &another(wrapped)))
+}
+
+/// The pass through a volume has found it all under this generation.
+fn rekeyed(memory: &mut Memory, name: &str, to: u8) -> bool {
+    let head = volume(memory, name).head;
+    run(memory, |records| note_rekeyed(records, name, head, number(to))).unwrap()
+}
+
+fn forget(memory: &mut Memory, newest: u8) -> bool {
+    run(memory, |records| forget_former(records, KeyId(5), number(newest))).unwrap()
+}
+
+#[test]
+fn a_generation_is_written_with_when_all_nodes_have_it() {
+    let mut memory = with_clone();
+    let writing = |memory: &Memory| memory.model().data_keys[&KeyId(5)].record.current().unwrap().number.number();
+    assert_eq!(add(&mut memory, "1:11").unwrap(), number(1));
+    assert_eq!(add(&mut memory, "1:11").unwrap(), number(1), "an attempt whose answer was lost");
+    assert_eq!((numbers(&memory), writing(&memory)), (vec![0, 1], 0));
+    let refused = add(&mut memory, "1:22").unwrap_err();
+    assert!(refused.to_string().contains("on its way"), "{refused}");
+    assert!(!run(&mut memory, |records| write_with_newest(records, KeyId(5), number(2))).unwrap());
+    for _ in 0..2 {
+        assert!(run(&mut memory, |records| write_with_newest(records, KeyId(5), number(1))).unwrap());
+    }
+    assert_eq!(writing(&memory), 1);
+}
+
+#[test]
+fn former_generations_go_when_no_volume_and_no_snapshot_needs_them() {
+    let mut memory = with_clone();
+    add(&mut memory, "1:11").unwrap();
+    assert!(!forget(&mut memory, 1), "it is not written with");
+    run(&mut memory, |records| write_with_newest(records, KeyId(5), number(1))).unwrap();
+    assert!(!forget(&mut memory, 1));
+    assert!(rekeyed(&mut memory, "e", 1) && rekeyed(&mut memory, "e", 1));
+    assert!(rekeyed(&mut memory, "f", 1) && !forget(&mut memory, 1), "the snapshot is under the former one");
+    let former = memory.model().former_keys(KeyId(5), number(1));
+    assert_eq!((former.volumes.len(), former.snapshots.len(), former.unread), (0, 1, false));
+    let id = volume(&memory, "e").id;
+    run(&mut memory, |records| delete_snapshot(records, id, "s")).unwrap();
+    assert!(forget(&mut memory, 1) && forget(&mut memory, 1));
+    assert_eq!(numbers(&memory), [1]);
+    let record = &memory.model().data_keys[&KeyId(5)].record;
+    assert_eq!((record.writing, record.current().map(|key| &*key.wrapped)), (None, Some("1:11")));
+}
+
+#[test]
+fn snapshots_clones_and_reverts_say_what_they_are_under() {
+    let mut memory = with_clone();
+    add(&mut memory, "1:11").unwrap();
+    run(&mut memory, |records| write_with_newest(records, KeyId(5), number(1))).unwrap();
+    let before = volume(&memory, "e").head;
+    assert!(rekeyed(&mut memory, "e", 1));
+    let cut = |memory: &mut Memory, id: &str, wish: VolumeCut| {
+        let volumes = run(memory, |r| begin_cut(r, id, NodeId(1), std::slice::from_ref(&wish), (7, 0))).unwrap();
+        let cut = Cut { id: id.into(), volumes, revision: memory.model().revision };
+        run(memory, |records| finish_cut(records, &cut)).unwrap();
+    };
+    cut(&mut memory, "2", VolumeCut::snapshot("e", "t", SnapshotOrigin::Person));
+    assert!(!run(&mut memory, |records| note_rekeyed(records, "e", before, number(1))).unwrap(), "it has another head");
+    assert_eq!(volume(&memory, "e").rekeyed, Some(number(1)));
+    let clone = |memory: &mut Memory, snapshot: &str, name: &str| {
+        let spec = CloneSpec {
+            volume: "e".into(),
+            snapshot: snapshot.into(),
+            name: name.into(),
+            size_bytes: None,
+            access: None,
+        };
+        run(memory, |records| clone_snapshot(records, &spec, name, "")).unwrap();
+        volume(memory, name).rekeyed
+    };
+    assert_eq!(clone(&mut memory, "t", "g"), Some(number(1)));
+    assert_eq!(clone(&mut memory, "s", "h"), None);
+    let back = VolumeCut { back_to: Some("s".into()), ..VolumeCut::snapshot("e", "u", SnapshotOrigin::Person) };
+    cut(&mut memory, "3", back);
+    assert_eq!(volume(&memory, "e").rekeyed, None, "it shows what the older snapshot has");
+    assert_eq!(clone(&mut memory, "u", "i"), Some(number(1)));
+}
+
+/// A number that some volume says it is under, from a rotation long ago, must not be taken for the next one's work.
+#[test]
+fn numbers_that_volumes_name_are_not_used_again() {
+    let mut memory = with_clone();
+    let id = volume(&memory, "e").id;
+    run(&mut memory, |records| delete_snapshot(records, id, "s")).unwrap();
+    let mut last = 0;
+    let mut used = Vec::new();
+    for round in 1..40 {
+        let next = add(&mut memory, &format!("1:{round}")).unwrap();
+        run(&mut memory, |records| write_with_newest(records, KeyId(5), next)).unwrap();
+        let named: Vec<u8> = memory.model().rekeyed_to(KeyId(5)).map(KeyGeneration::number).collect();
+        assert!(next.number() != last && !named.contains(&next.number()), "{next} is in use: {named:?}");
+        for name in ["e", "f"] {
+            rekeyed(&mut memory, name, next.number());
+        }
+        assert!(forget(&mut memory, next.number()));
+        last = next.number();
+        used.push(last);
+    }
+    assert!((0..16).all(|number| used.contains(&number)));
+}
+
+#[test]
+fn nodes_that_know_one_key_a_volume_are_in_the_way() {
+    let mut memory = with_clone();
+    let node = serde_json::json!({ "id": 1, "uuid": "n", "name": "old", "data_address": "127.0.0.1:1",
+        "api_address": "127.0.0.1:2", "understands": ["encryption"] });
+    memory.run(&Txn::new().put(&Key::Node(NodeId(1)).to_string(), &node)).unwrap();
+    let refused = add(&mut memory, "1:11").unwrap_err();
+    assert!(matches!(&refused, MetaError::NotRotated { reason } if reason.contains("old")), "{refused}");
+}
+
+#[test]
+fn what_cannot_be_read_may_be_under_a_former_key() {
+    let mut memory = with_clone();
+    add(&mut memory, "1:11").unwrap();
+    run(&mut memory, |records| write_with_newest(records, KeyId(5), number(1))).unwrap();
+    let id = volume(&memory, "e").id;
+    run(&mut memory, |records| delete_snapshot(records, id, "s")).unwrap();
+    rekeyed(&mut memory, "e", 1);
+    memory.run(&Txn::new().put(&Key::Volume("f").to_string(), &"broken")).unwrap();
+    assert!(!forget(&mut memory, 1));
 }

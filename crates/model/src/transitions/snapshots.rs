@@ -97,6 +97,7 @@ pub fn clone_snapshot(records: &Records<'_>, spec: &CloneSpec, uuid: &str, creat
         source: Some(format!("{}@{}", from.name, spec.snapshot)),
         // Its blocks are the snapshot's.
         key: below.1.key,
+        rekeyed: below.1.rekeyed,
         limits: from.limits,
         unknown: Unknown::default(),
     };

@@ -207,6 +207,7 @@ pub fn create_volume(records: &Records<'_>, spec: &VolumeSpec, uuid: &str, creat
         protection: None,
         source: None,
         key: spec.key.as_ref().map(|key| key.id),
+        rekeyed: None,
         limits: spec.limits,
         unknown: Unknown::default(),
     };

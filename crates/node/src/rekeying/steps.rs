@@ -1,8 +1,8 @@
 //! The steps of passes through volumes that get another key.
 
-use super::{ATTACHMENT, BLOCKS_MAX, RekeyProgress, RekeyWish};
+use super::{ATTACHMENT, BLOCKS_MAX};
 use crate::node::Node;
-use azekura_base::VolumeId;
+use azekura_base::{RekeyProgress, RekeyWish, VolumeId};
 use std::collections::BTreeMap;
 
 impl Node {

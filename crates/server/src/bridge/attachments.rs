@@ -4,7 +4,9 @@ use crate::bridge::layer_questions;
 use crate::bridge::reservations::ReservationKeeper;
 use crate::driver::commands::{Command, Fence, Freeze, Trim};
 use crate::driver::messages::Handles;
-use azekura_base::{Generation, IoStatus, LayerId, NodeId, PgId, Shard, VolumeId};
+use azekura_base::{
+    Generation, IoStatus, KeyId, KeyUse, LayerId, NodeId, PgId, RekeyProgress, RekeyWish, Shard, VolumeId,
+};
 use azekura_control::attachments::{FENCE_WAIT, FREEZE_WAIT, Had, Later, Wanting};
 use azekura_control::layers::{CompareLayers, Differences, MeasureLayer, Measured, NotTold};
 use azekura_control::{Attacher, DataPlane, Reserver};
@@ -12,7 +14,7 @@ use azekura_frontend::{Attachment, Errand, Holders, Refusal, VolumeUse};
 use azekura_meta::MetaClient;
 use azekura_meta::time::unix_seconds;
 use azekura_node::{Attachments, Node};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
@@ -89,6 +91,22 @@ impl DataPlane for Plane {
 
     fn measure_layer(&self, asked: MeasureLayer) -> Later<'_, Result<Measured, NotTold>> {
         Box::pin(layer_questions::measure(&self.shards, asked))
+    }
+
+    fn key_use(&self, keys: Vec<KeyId>) -> Later<'_, Option<Vec<Vec<KeyUse>>>> {
+        let asked = move |node: &Node| keys.iter().map(|key| node.gateway().key_use(*key)).collect();
+        Box::pin(async move { self.shards.inspect(move |look| asked(look.node)).await })
+    }
+
+    fn rekey(&self, wishes: BTreeMap<VolumeId, RekeyWish>) {
+        self.shards.first().send(Command::Rekey(wishes));
+    }
+
+    fn rekeying(&self) -> Later<'_, BTreeMap<VolumeId, RekeyProgress>> {
+        Box::pin(async {
+            let seen = self.shards.inspect(|look| look.node.rekeying().collect::<Vec<_>>()).await;
+            seen.unwrap_or_default().into_iter().flatten().collect()
+        })
     }
 
     fn ended(&self, processes: Vec<(NodeId, u64)>) -> Later<'_, BTreeSet<(NodeId, u64)>> {

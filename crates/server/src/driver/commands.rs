@@ -6,7 +6,7 @@ use crate::driver::peers::conn::Handed;
 use crate::listeners::Speak;
 use azekura_base::{
     CompareLayers, DeviceId, Differences, Generation, IoStatus, LayerId, MeasureLayer, Measured, NodeId, NotTold, PgId,
-    Shard, VolumeId,
+    RekeyWish, Shard, VolumeId,
 };
 use azekura_frontend::{Admission, Attachment, Portals, ReservationAnswer, Reservations, Throttled, VolumeUse, Word};
 use azekura_gateway::{Keyring, VolumeView};
@@ -75,6 +75,8 @@ pub enum Command {
     Inspect(Box<dyn FnOnce(Inspection<'_>) + Send>),
     /// Scrub a group that this node is primary of.
     Scrub(PgId, ScrubWish),
+    /// Have all blocks of these volumes, and of no others, get the key that is written with.
+    Rekey(BTreeMap<VolumeId, RekeyWish>),
     /// Take leave of the other nodes; answered with the number of groups that still wait for something.
     Leave(oneshot::Sender<usize>),
     /// Stop; answered when all devices are closed.

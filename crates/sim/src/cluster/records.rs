@@ -171,6 +171,7 @@ fn put_volume(
         protection: None,
         source: None,
         key: None,
+        rekeyed: None,
         limits: None,
         unknown: Unknown::default(),
     };
