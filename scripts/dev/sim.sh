@@ -4,7 +4,7 @@
 help_sim() {
     cat <<'TEXT'
 usage: ./dev sim [--seeds N] [--minutes M] [--mode MODE] [--first SEED] [--threads N] [--keep-going] [--lie LIE] [--trace]
-                 [--ack RULE] [--shards N] [--devices-fail] [--writes-lost]
+                 [--ack RULE] [--shards N] [--devices-fail] [--writes-lost] [--rekeys]
        ./dev sim --record [--minutes M]
 
 Runs simulated clusters with seeds that nobody knows, on all processors, and stops at the first that breaks an invariant
@@ -18,6 +18,7 @@ with the command that runs it again.
   --shards N     shards of each node's process, or draw: up to 4, as the seed has it (default: draw; with --first: 1)
   --devices-fail devices are wiped, refuse, lie, are drained and replaced, in whatever mode (in devices and all, they are)
   --writes-lost  the same, and disks call single writes done that they lose, in the midst of others that they keep
+  --rekeys       volumes are encrypted, and their data key is rotated all the time
   --first SEED   start with this seed instead of a fresh one
   --keep-going   count violations instead of stopping
   --trace        print every step; for one seed
@@ -36,7 +37,7 @@ command_sim() {
             --threads) need_value "$1" $# && threads=$2 && shift ;;
             --mode | --ack | --shards | --lie | --operations) need_value "$1" $# && arguments+=("$1" "$2") && shift ;;
             --record) record=yes ;;
-            --keep-going | --trace | --devices-fail | --writes-lost) arguments+=("$1") ;;
+            --keep-going | --trace | --devices-fail | --writes-lost | --rekeys) arguments+=("$1") ;;
             *) die "sim does not know '$1' (./dev sim --help)" ;;
         esac
         shift

@@ -62,6 +62,8 @@ pub struct RekeyPass {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct NodeDataKeys {
+    /// Which process of the node says it.
+    pub incarnation: u64,
     /// By the key's number.
     pub keys: BTreeMap<u64, NodeDataKey>,
     /// The passes that it makes, by the volume's number.

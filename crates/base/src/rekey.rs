@@ -1,14 +1,17 @@
 //! Volumes whose blocks get another key (docs/decisions/0038-encrypted-volumes.md, rotation of the data key).
 
-use crate::{KeyGeneration, LayerId};
+use crate::KeyGeneration;
 
 /// A volume whose blocks are to get another key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RekeyWish {
-    /// Its head layer: with another one the volume may show other blocks, and the pass begins anew.
-    pub head: LayerId,
+    /// How often it has gone back to a snapshot: it may show blocks under former keys then, and the pass begins anew.
+    pub reverts: u32,
     /// The generation that all blocks are to have: the one that the node's gateway writes with.
     pub key: KeyGeneration,
+    /// The revision of the key's record that says so. Numbers of generations are used again: with another revision it
+    /// is another rotation.
+    pub since: i64,
     /// Its size in bytes.
     pub size: u64,
 }

@@ -15,7 +15,7 @@ use azekura_base::KeyId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub use keys::VolumeKeys;
+pub use keys::{VolumeKeys, move_units};
 pub use xts::{SameHalves, UNIT_SIZE, VolumeKey};
 
 /// The keys that a node has, or why it has one not.

@@ -160,7 +160,7 @@ mod tests {
     fn it_is_told_how_far_a_rotation_is_and_what_it_waits_for() {
         let text = describe(&view());
         for wanted in [
-            "12 of 256 chunks, 48 MiB rewritten",
+            "12 of 256 chunks, 48MiB rewritten",
             "all of it",
             "waits: node n3: it does not answer",
             "until these snapshots are deleted: safe@monday",

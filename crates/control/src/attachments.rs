@@ -72,11 +72,12 @@ pub trait DataPlane: Send + Sync + 'static {
     /// A part of what the end of a layer would give back on a device of this node.
     fn measure_layer(&self, asked: MeasureLayer) -> Later<'_, Result<Measured, NotTold>>;
 
-    /// What each shard's gateway has of these data keys, and does with them, in their order; `None`: it does not answer.
+    /// What each shard's gateway has of these data keys, and does with them, in their order; `None`: it doesn't answer.
     fn key_use(&self, keys: Vec<KeyId>) -> Later<'_, Option<Vec<Vec<KeyUse>>>>;
 
-    /// Has all blocks of these volumes, and of no others, get the key that is written with.
-    fn rekey(&self, wishes: BTreeMap<VolumeId, RekeyWish>);
+    /// Has all blocks of these volumes, and of no others, get the key that is written with: the configuration of this
+    /// revision says so.
+    fn rekey(&self, wishes: BTreeMap<VolumeId, RekeyWish>, revision: i64);
 
     /// How far those volumes are.
     fn rekeying(&self) -> Later<'_, BTreeMap<VolumeId, RekeyProgress>>;
@@ -232,6 +233,22 @@ impl Attacher {
     pub(crate) async fn put_out(&self, volume: &str, names: &BTreeSet<Generation>) -> Result<(), MetaError> {
         let changed = self.meta.put_out(volume, names).await?;
         self.fence(changed).await.map(drop)
+    }
+
+    /// Ends those of these attachments whose processes have certainly ended, and fences what has ended.
+    pub(crate) async fn put_out_gone(&self, volume: &str, silent: &BTreeSet<Generation>) -> Result<(), MetaError> {
+        let gone = if silent.is_empty() { BTreeSet::new() } else { self.gone(volume).await? };
+        let known = self.meta.attachments_of(volume).await?.attachments;
+        let is_gone = |entry: &&AttachmentRecord| {
+            let process = entry.incarnation.map(|incarnation| (entry.node, incarnation));
+            silent.contains(&entry.generation) && process.is_some_and(|process| gone.contains(&process))
+        };
+        let names: BTreeSet<Generation> =
+            known.attachments.iter().filter(is_gone).map(|entry| entry.generation).collect();
+        if names.is_empty() && !known.fence_due {
+            return Ok(());
+        }
+        self.put_out(volume, &names).await
     }
 
     /// Ends a volume's attachment to a node, or all of them.

@@ -236,7 +236,13 @@ impl DataKeys {
     /// True while keys are missing that somebody can be asked for: again after [`KEYS_RETRY`].
     #[must_use]
     pub fn any_missing(&self) -> bool {
-        self.state().ring.values().any(|key| key.as_ref().is_err_and(|why| why != WAITS_FOR_SECRET))
+        self.state().opened.values().any(|key| key.as_ref().is_err_and(|why| why != WAITS_FOR_SECRET))
+    }
+
+    /// Why a generation of a data key is missing, if it was asked for.
+    #[must_use]
+    pub fn why_not_opened(&self, key: KeyId, number: KeyGeneration) -> Option<String> {
+        self.state().opened.get(&(key, number))?.as_ref().err().cloned()
     }
 
     /// Why a key is missing that is needed here.

@@ -1,7 +1,7 @@
 //! The control plane: the leader, which does what `azekura_plans` says, and the REST API.
 //!
 //! - [`volumes`]: making a volume with all that it needs.
-//! - [`reconcile`]: the leader's background work. [`rotation`]: its work on data keys that are rotated.
+//! - [`reconcile`]: the leader's background work. `rotation`: its work on data keys that are rotated.
 //! - `authorities`: the node's certificate, and the authority that signs it.
 //! - [`join`]: asking a cluster to take this machine in.
 //! - `doors`: where the REST API is asked.

@@ -1,13 +1,13 @@
 //! Rotations of data keys, as the leader carries them out: `azekura_plans::rotation` says what comes next.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use azekura_api::endpoint::NodeDataKeysShow;
 use azekura_api::{NodeDataKey, NodeDataKeys, RekeyPass};
-use azekura_base::{BLOCK_SIZE, KeyGeneration, KeyId, KeyUse, NodeId, RekeyProgress, VolumeId};
-use azekura_model::{DataKeyRecord, MetaError, Model};
-use azekura_plans::rotation::{Next, Seen, Waits, next};
+use azekura_base::{BLOCK_SIZE, Generation, KeyGeneration, KeyId, KeyUse, NodeId, RekeyProgress, VolumeId};
+use azekura_model::{DataKeyRecord, MetaError, Model, Versioned};
+use azekura_plans::rotation::{KeySeen, Next, Seen, Waits, next, together};
 use tokio::sync::watch;
 
 use crate::api::{Api, peers};
@@ -45,16 +45,16 @@ pub(crate) async fn run(api: Api, mut leads: watch::Receiver<bool>) {
             }
         }
         // The next leader's data plane goes on.
-        api.data_plane().rekey(BTreeMap::new());
+        api.data_plane().rekey(BTreeMap::new(), 0);
     }
 }
 
 /// Does what is to be done now, for each key that is rotated. False: for none. `told`: what was said of each.
 async fn step(api: &Api, model: &Model, told: &mut BTreeMap<KeyId, String>) -> Result<bool, MetaError> {
-    let rotated: Vec<&DataKeyRecord> = in_rotation(model).collect();
+    let rotated: Vec<&Versioned<DataKeyRecord>> = in_rotation(model).collect();
     told.retain(|key, _| rotated.iter().any(|record| record.id == *key));
     if rotated.is_empty() {
-        api.data_plane().rekey(BTreeMap::new());
+        api.data_plane().rekey(BTreeMap::new(), model.revision);
         return Ok(false);
     }
     let (seen, progress) = (seen(api, model).await, api.data_plane().rekeying().await);
@@ -68,12 +68,13 @@ async fn step(api: &Api, model: &Model, told: &mut BTreeMap<KeyId, String>) -> R
         match next {
             Next::WriteWith(newest) => drop(api.meta().write_with_newest(record.id, newest).await?),
             Next::ForgetBefore(newest) => drop(api.meta().forget_former(record.id, newest).await?),
-            Next::Wait(_) | Next::Kept(_) => {}
+            Next::Wait(waits) => end_gone(api, model, &waits).await,
+            Next::Kept(_) => {}
             Next::Pass { to, done, left } => {
-                for (volume, head) in done {
+                for (volume, reverts) in done {
                     let name = model.volumes.values().find(|record| record.id == volume).map(|record| &record.name);
                     if let Some(name) = name
-                        && api.meta().note_rekeyed(name, head, to).await?
+                        && api.meta().note_rekeyed(name, reverts, (to, record.mod_revision)).await?
                     {
                         tracing::info!("all blocks of volume {name} are encrypted under generation {to} of its key");
                     }
@@ -82,13 +83,13 @@ async fn step(api: &Api, model: &Model, told: &mut BTreeMap<KeyId, String>) -> R
             }
         }
     }
-    api.data_plane().rekey(wishes);
+    api.data_plane().rekey(wishes, model.revision);
     Ok(is_busy)
 }
 
 /// The data keys that others take the place of.
-pub(crate) fn in_rotation(model: &Model) -> impl Iterator<Item = &DataKeyRecord> {
-    model.data_keys.values().map(|record| &record.record).filter(|record| record.newest_of_several().is_some())
+pub(crate) fn in_rotation(model: &Model) -> impl Iterator<Item = &Versioned<DataKeyRecord>> {
+    model.data_keys.values().map(|record| &**record).filter(|record| record.newest_of_several().is_some())
 }
 
 /// Says what happens to a key, once.
@@ -113,9 +114,42 @@ fn tell(model: &Model, key: KeyId, next: &Next, told: &mut BTreeMap<KeyId, Strin
     }
 }
 
-/// What nodes are waited for, for people.
+/// Ends attachments of processes that have ended, and has the groups keep out what those have sent.
+async fn end_gone(api: &Api, model: &Model, waits: &[Waits]) {
+    let mut ended: BTreeMap<VolumeId, BTreeSet<Generation>> = BTreeMap::new();
+    for waits in waits {
+        match waits {
+            Waits::Process { volume, attachment, .. } => drop(ended.entry(*volume).or_default().insert(*attachment)),
+            Waits::Fence(volume) => drop(ended.entry(*volume).or_default()),
+            Waits::Node { .. } => {}
+        }
+    }
+    for (volume, silent) in ended {
+        let Some(name) = model.volumes.values().find(|record| record.id == volume).map(|record| &record.name) else {
+            continue;
+        };
+        if let Err(error) = api.attacher().put_out_gone(name, &silent).await {
+            tracing::debug!(volume = name, "volume {name}: attachments that have ended: {error}");
+        }
+    }
+}
+
+/// What is waited for, for people.
 pub(crate) fn waits_text(model: &Model, waits: &[Waits]) -> Vec<String> {
-    waits.iter().map(|waits| format!("node {}: {}", node_name(model, waits.node), waits.why)).collect()
+    let volume = |id: &VolumeId| {
+        let named = model.volumes.values().find(|record| record.id == *id);
+        named.map_or_else(|| id.to_string(), |record| record.name.clone())
+    };
+    let text = |waits: &Waits| match waits {
+        Waits::Node { node, why } => format!("node {}: {why}", node_name(model, *node)),
+        Waits::Process { volume: id, node, .. } => {
+            format!("node {}: it does not answer, and has '{}' attached", node_name(model, *node), volume(id))
+        }
+        Waits::Fence(id) => {
+            format!("the groups of '{}' have not confirmed that its former users are kept out", volume(id))
+        }
+    };
+    waits.iter().map(text).collect()
 }
 
 /// What all nodes say of the keys that are rotated.
@@ -132,13 +166,17 @@ pub(crate) async fn answers(api: &Api, model: &Model) -> Vec<(NodeId, Option<Nod
 
 /// The same by key.
 pub(crate) fn by_key(model: &Model, answers: &[(NodeId, Option<NodeDataKeys>)]) -> BTreeMap<KeyId, Seen> {
-    let of = |record: &DataKeyRecord| {
+    let of = |record: &Versioned<DataKeyRecord>| {
         let said = |(node, answer): &(NodeId, Option<NodeDataKeys>)| {
-            (*node, answer.as_ref().and_then(|answer| answer.keys.get(&record.id.0)).map(key_use))
+            (*node, answer.as_ref().and_then(|answer| key_seen(answer, record.id)))
         };
         (record.id, answers.iter().map(said).collect())
     };
     in_rotation(model).map(of).collect()
+}
+
+fn key_seen(said: &NodeDataKeys, key: KeyId) -> Option<KeySeen> {
+    Some(KeySeen { incarnation: said.incarnation, used: key_use(said.keys.get(&key.0)?) })
 }
 
 fn key_use(said: &NodeDataKey) -> KeyUse {
@@ -149,25 +187,21 @@ fn key_use(said: &NodeDataKey) -> KeyUse {
 
 /// What this node has of the keys that are rotated, and does with them; `None`: its data plane does not answer.
 pub(crate) async fn own(api: &Api, model: &Model) -> Option<NodeDataKeys> {
-    let records: Vec<&DataKeyRecord> = in_rotation(model).collect();
+    let records: Vec<&Versioned<DataKeyRecord>> = in_rotation(model).collect();
     let shards = api.data_plane().key_use(records.iter().map(|record| record.id).collect()).await?;
-    let one = |(at, record): (usize, &&DataKeyRecord)| {
+    let one = |(at, record): (usize, &&Versioned<DataKeyRecord>)| {
         let uses = shards.iter().filter_map(|shard| shard.get(at).cloned());
-        uses.reduce(|one, other| together(record, one, other)).map(|used| (record.id.0, view(used)))
+        let used = uses.reduce(|one, other| together(record, one, other))?;
+        // The data plane serves without it as long as nobody writes with it.
+        let newest = record.newest_of_several().map(|generation| generation.number);
+        let why = newest.and_then(|newest| api.keys().why_not_opened(record.id, newest));
+        let newest = why.map_or(used.newest, Err);
+        Some((record.id.0, view(KeyUse { newest, ..used })))
     };
     let keys = records.iter().enumerate().filter_map(one).collect();
     let passes = api.data_plane().rekeying().await;
-    Some(NodeDataKeys { keys, passes: passes.iter().map(|(volume, progress)| pass(*volume, progress)).collect() })
-}
-
-/// What two gateways of a node have of a key: what the one has that has less.
-fn together(record: &DataKeyRecord, one: KeyUse, other: KeyUse) -> KeyUse {
-    let place = |number: &KeyGeneration| record.generations.iter().position(|known| known.number == *number);
-    let newest = match (one.newest, other.newest) {
-        (Ok(one), Ok(other)) => Ok([one, other].into_iter().min_by_key(place).unwrap_or(one)),
-        (Err(why), _) | (_, Err(why)) => Err(why),
-    };
-    KeyUse { newest, writes: one.writes.into_iter().chain(other.writes).min_by_key(place) }
+    let passes = passes.iter().map(|(volume, progress)| pass(*volume, progress)).collect();
+    Some(NodeDataKeys { incarnation: api.data_plane().incarnation(), keys, passes })
 }
 
 fn view(used: KeyUse) -> NodeDataKey {

@@ -114,6 +114,7 @@ fn bodies(route: &Route, name: &str) -> Vec<Value> {
         (_, "/v1/volumes/{name}/unlock") => {
             vec![json!({ "secret": "correct horse" }), json!({ "secret": "correct horse", "node": "n1" })]
         }
+        (_, "/v1/volumes/{name}/key") => vec![json!({})],
         (_, "/v1/volumes/{name}/secret") => {
             vec![json!({ "secret": "correct horse", "new_secret": "battery staple" })]
         }

@@ -3,7 +3,7 @@
 use crate::cut::Part;
 use crate::view::VolumeView;
 use azekura_base::{BLOCK_SIZE, Body, CHUNK_SIZE, Checksums, KeyGeneration, PageBuf, checksum};
-use azekura_cipher::{Keyring, UNIT_SIZE, VolumeKeys};
+use azekura_cipher::{Keyring, UNIT_SIZE, VolumeKey, VolumeKeys};
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
@@ -40,11 +40,38 @@ impl Cipher {
         }
     }
 
-    /// True when what is encrypted under this generation can be read.
-    pub(crate) fn has(&self, generation: KeyGeneration) -> bool {
+    /// The key of this generation.
+    pub(crate) fn key(&self, generation: KeyGeneration) -> Option<&Arc<VolumeKey>> {
         match self {
-            Cipher::Plain => true,
-            Cipher::Encrypted(keys) => keys.of(generation).is_some(),
+            Cipher::Plain => None,
+            Cipher::Encrypted(keys) => keys.of(generation),
+        }
+    }
+
+    /// True when this generation's key is here.
+    pub(crate) fn has(&self, generation: KeyGeneration) -> bool {
+        matches!(self, Cipher::Plain) || self.key(generation).is_some()
+    }
+
+    /// True when this generation is of the same key in both.
+    pub(crate) fn is_same(&self, other: &Cipher, generation: KeyGeneration) -> bool {
+        match (self.key(generation), other.key(generation)) {
+            (Some(one), Some(two)) => Arc::ptr_eq(one, two),
+            _ => false,
+        }
+    }
+
+    /// The keys with which something is decrypted that was under `generation` at some time between when `self` was
+    /// there and `now`, which is; `None`: the key is not here, or the generation may be that of either of two keys,
+    /// since numbers are used again.
+    pub(crate) fn reads<'a>(&'a self, now: Option<&'a Cipher>, generation: KeyGeneration) -> Option<&'a Cipher> {
+        let Cipher::Encrypted(_) = self else { return Some(self) };
+        let (then, later) = (self.key(generation), now.and_then(|now| now.key(generation)));
+        match (then, later) {
+            (Some(then), Some(later)) => Arc::ptr_eq(then, later).then_some(self),
+            (Some(_), None) => Some(self),
+            (None, Some(_)) => now,
+            (None, None) => None,
         }
     }
 
@@ -88,7 +115,7 @@ impl Cipher {
         Body::Data { bytes, checksums: checksums.under(self.writing()) }
     }
 
-    /// What a client gets of what copies have under `key`, from the byte `at` of `part` on; `None`: the key is not here.
+    /// What a client gets of what copies have under `key`, from the byte `at` of `part` on. `None`: it is not here.
     pub(crate) fn decrypt(&self, part: Part, at: usize, bytes: Bytes, key: KeyGeneration) -> Option<Bytes> {
         match self {
             Cipher::Plain => Some(bytes),
@@ -100,18 +127,18 @@ impl Cipher {
         }
     }
 
-    /// What copies have of `part` under the key `from`, as they would have it under `to`; `None`: one of both
-    /// keys is not here.
+    /// What copies have of `part` under the key `from` of `before`, as they would have it under `to`; `None`: one of
+    /// both keys is not here.
     pub(crate) fn move_to(
         &self,
         part: Part,
         bytes: &Bytes,
-        from: KeyGeneration,
+        (before, from): (&Cipher, KeyGeneration),
         to: KeyGeneration,
     ) -> Option<(Bytes, Checksums)> {
-        let Cipher::Encrypted(keys) = self else { return None };
+        let (from, to_key) = (before.key(from)?, self.key(to)?);
         let mut held = PageBuf::new(bytes.len());
-        keys.move_to(unit(part, 0), (from, bytes), (to, &mut held))?;
+        azekura_cipher::move_units(unit(part, 0), (from, bytes), (to_key, &mut held));
         let sums: Checksums = pieces(part).map(|piece| checksum(&held[piece])).collect();
         Some((held.freeze(), sums.under(to)))
     }

@@ -3,7 +3,6 @@
 use crate::ciphers::Cipher;
 use crate::cut::Part;
 use crate::parts::Wanted;
-use crate::reading;
 use crate::request::{Op, Outcome, Piece, Rekeyed};
 use crate::statistics::VolumeStatistics;
 use azekura_base::{BLOCK_SIZE, Extent, Generation, IoStatus, KeyGeneration, Run, Slab, VolumeId};
@@ -21,6 +20,9 @@ impl OpId {
 
 /// An answer to a part of a read, or of a question what holds data.
 pub(crate) enum Answer {
+    /// What a client gets.
+    Pieces(Vec<Piece>),
+    /// What copies have.
     Blocks(Part, Vec<Extent>),
     Runs(Part, Vec<Run>),
 }
@@ -28,7 +30,7 @@ pub(crate) enum Answer {
 /// What kind of request it is, and what of its answer is there.
 enum Kind {
     Write,
-    Read(Vec<Piece>, Cipher),
+    Read(Vec<Piece>),
     Status(Vec<(u64, bool)>),
     Rekey(Box<Rekey>),
 }
@@ -80,11 +82,7 @@ impl PendingOp {
     fn take(&mut self, answer: Answer) {
         self.next += 1;
         match (&mut self.kind, answer) {
-            (Kind::Read(pieces, cipher), Answer::Blocks(part, extents)) => {
-                if reading::trim(part, extents, cipher, pieces).is_none() {
-                    self.failed = Some(IoStatus::Io);
-                }
-            }
+            (Kind::Read(pieces), Answer::Pieces(more)) => pieces.extend(more),
             (Kind::Status(all), Answer::Runs(part, runs)) => add_runs(part, &runs, all),
             _ => {}
         }
@@ -105,11 +103,10 @@ impl Operations {
         token: u64,
         (op, bytes): (&Op, u64),
         (volume, attachment): (VolumeId, Generation),
-        cipher: &Cipher,
         now: Duration,
     ) -> OpId {
         let kind = match op {
-            Op::Read { .. } => Kind::Read(Vec::new(), cipher.clone()),
+            Op::Read { .. } => Kind::Read(Vec::new()),
             Op::Status { .. } => Kind::Status(Vec::new()),
             Op::Write { .. } | Op::CompareAndWrite { .. } | Op::Zero { .. } | Op::Flush => Kind::Write,
             Op::Trim { .. } => {
@@ -165,15 +162,6 @@ impl Operations {
             Kind::Rekey(rekey) => Some((running.volume, &**rekey)),
             _ => None,
         })
-    }
-
-    /// What a read is decrypted with.
-    pub(crate) fn cipher_mut(&mut self, op: OpId) -> Option<&mut Cipher> {
-        match &mut self.running.get_mut(op.0)?.kind {
-            Kind::Read(_, cipher) => Some(cipher),
-            Kind::Rekey(rekey) => Some(&mut rekey.cipher),
-            Kind::Write | Kind::Status(_) => None,
-        }
     }
 
     /// The volume that a request is for.
@@ -250,7 +238,7 @@ impl Operations {
         // That something else was there is an answer.
         let failed = running.failed.is_some_and(|why| !matches!(why, IoStatus::Miscompare(_)));
         match running.kind {
-            Kind::Read(..) => statistics.reads.note(running.bytes, took, failed),
+            Kind::Read(_) => statistics.reads.note(running.bytes, took, failed),
             Kind::Write if running.bytes > 0 => statistics.writes.note(running.bytes, took, failed),
             _ => {}
         }
@@ -264,7 +252,7 @@ impl Operations {
             }
             (Some(status), _) => Outcome::Failed(status),
             (None, Kind::Write) => Outcome::Done,
-            (None, Kind::Read(pieces, _)) => Outcome::Read(pieces),
+            (None, Kind::Read(pieces)) => Outcome::Read(pieces),
             (None, Kind::Status(runs)) => Outcome::Status(runs),
         };
         Some(Ended::Client(running.token, outcome))

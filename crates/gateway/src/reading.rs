@@ -34,10 +34,14 @@ pub(crate) fn keys(extents: &[Extent]) -> impl Iterator<Item = KeyGeneration> {
     })
 }
 
-/// The part's bytes out of the blocks that it touches, as its client sees them.
-///
-/// `None`: a key is not here.
-pub(crate) fn trim(part: Part, extents: Vec<Extent>, cipher: &Cipher, into: &mut Vec<Piece>) -> Option<()> {
+/// The part's bytes out of the blocks that it touches, as its client sees them: decrypted with what `reads` what is
+/// under each generation. `None`: it is not known with what.
+pub(crate) fn trim<'a>(
+    part: Part,
+    extents: Vec<Extent>,
+    reads: impl Fn(KeyGeneration) -> Option<&'a Cipher>,
+) -> Option<Vec<Piece>> {
+    let mut pieces = Vec::with_capacity(extents.len());
     let mut skip = part.offset as usize % BLOCK_SIZE;
     let mut at = 0;
     for extent in extents {
@@ -47,17 +51,18 @@ pub(crate) fn trim(part: Part, extents: Vec<Extent>, cipher: &Cipher, into: &mut
         };
         let take = len.saturating_sub(skip).min(part.len as usize - at);
         if take > 0 {
-            into.push(match extent {
+            pieces.push(match extent {
                 Extent::Zero { .. } => Piece::Zero(take),
                 Extent::Data { bytes, checksums } => {
-                    Piece::Data(cipher.decrypt(part, at, bytes.slice(skip..skip + take), checksums.key())?)
+                    let (key, bytes) = (checksums.key(), bytes.slice(skip..skip + take));
+                    Piece::Data(reads(key)?.decrypt(part, at, bytes, key)?)
                 }
             });
         }
         at += take;
         skip = skip.saturating_sub(len);
     }
-    Some(())
+    Some(pieces)
 }
 
 #[cfg(test)]
@@ -79,8 +84,7 @@ mod tests {
         assert_eq!((range.first, range.count), (BlockIndex(0), 3));
         assert!(is_valid(part, &extents, true));
         assert!(!is_valid(part, &extents[1..], true));
-        let mut pieces = Vec::new();
-        trim(part, extents, &Cipher::Plain, &mut pieces).unwrap();
+        let pieces = trim(part, extents, |_| Some(&Cipher::Plain)).unwrap();
         assert_eq!(pieces, [Piece::Zero(6), Piece::Data(data), Piece::Zero(8)]);
     }
 
@@ -88,8 +92,7 @@ mod tests {
     fn an_extent_of_no_blocks_gives_no_bytes() {
         let part = Part { chunk: ChunkIndex(0), offset: 4090, len: 10 };
         let extents = vec![Extent::Zero { count: 0 }, Extent::Zero { count: 2 }];
-        let mut pieces = Vec::new();
-        trim(part, extents, &Cipher::Plain, &mut pieces).unwrap();
+        let pieces = trim(part, extents, |_| Some(&Cipher::Plain)).unwrap();
         assert_eq!(pieces, [Piece::Zero(10)]);
     }
 

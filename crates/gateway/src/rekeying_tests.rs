@@ -9,7 +9,7 @@ use azekura_cipher::{UNIT_SIZE, VolumeKey, VolumeKeys};
 use azekura_wire::{Message, ReadDone, StatusDone, WriteDone, WriteRequest};
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 const HOME: Endpoint = Endpoint::first(NodeId(1));
 const KEY: KeyId = KeyId(5);
@@ -20,8 +20,11 @@ fn generation(number: u8) -> KeyGeneration {
     KeyGeneration::new(number).unwrap()
 }
 
+/// The key that generation `number` has: always the same one.
 fn key(number: u8) -> Arc<VolumeKey> {
-    Arc::new(VolumeKey::new(&std::array::from_fn(|at| at as u8 ^ number << 4)).unwrap())
+    static KEYS: OnceLock<Vec<Arc<VolumeKey>>> = OnceLock::new();
+    let new = |number: u8| Arc::new(VolumeKey::new(&std::array::from_fn(|at| at as u8 ^ number << 4)).unwrap());
+    KEYS.get_or_init(|| (0..8).map(new).collect())[usize::from(number)].clone()
 }
 
 /// The generations of these numbers, of which one is written with.
@@ -31,12 +34,18 @@ fn keys(numbers: &[u8], writing: u8) -> Arc<Keyring> {
     Arc::new(BTreeMap::from([(KEY, Ok(Arc::new(keys)))]))
 }
 
-/// A gateway, and the one group that it writes to: what copies hold of the first chunk.
+/// What copies hold of the first chunk: each block, encrypted, and the key that it is under.
+type Held = BTreeMap<u16, (Vec<u8>, KeyGeneration)>;
+
+/// What somebody else does to that.
+type Change = Box<dyn FnOnce(&mut Held)>;
+
+/// A gateway, and the one group that it writes to.
 struct Rig {
     gateway: Gateway,
-    held: BTreeMap<u16, (Vec<u8>, KeyGeneration)>,
+    held: Held,
     /// What is done right before the group looks at a write for the nth time.
-    before_write: BTreeMap<usize, Box<dyn FnOnce(&mut BTreeMap<u16, (Vec<u8>, KeyGeneration)>)>>,
+    before_write: BTreeMap<usize, Change>,
     writes: usize,
     outcomes: Vec<(u64, Outcome)>,
     rekeyed: Vec<(u64, Result<Rekeyed, IoStatus>)>,
@@ -178,7 +187,7 @@ impl Rig {
     }
 
     fn rekey(&mut self, most: u32) -> Result<Rekeyed, IoStatus> {
-        self.gateway.rekey(3, (VolumeId(1), HELD), CHUNK, most, Duration::ZERO);
+        self.gateway.rekey(3, (VolumeId(1), HELD), (CHUNK, generation(1)), most, Duration::ZERO);
         self.run();
         let (token, result) = self.rekeyed.pop().expect("it is answered");
         assert!(token == 3 && self.rekeyed.is_empty() && self.outcomes.is_empty());
@@ -287,7 +296,7 @@ fn what_a_client_has_written_meanwhile_stays() {
 #[test]
 fn nobody_moves_a_block_back() {
     let (mut rig, mut plain) = under_a_former_key();
-    rig.put(0, &plain[..BLOCK_SIZE].to_vec());
+    rig.put(0, &plain[..BLOCK_SIZE]);
     rig.gateway.set_keys(keys(&[0, 1], 0));
     let new = text(4, BLOCK_SIZE);
     // From a block under 1 to one under 0.
@@ -295,13 +304,13 @@ fn nobody_moves_a_block_back() {
     plain[2 * UNIT_SIZE..2 * UNIT_SIZE + BLOCK_SIZE].copy_from_slice(&new);
     assert_eq!([0, 1, 2].map(|block| rig.key_of(block)), [Some(1), Some(1), Some(0)]);
     assert!(rig.get(0, 5 * BLOCK_SIZE) == plain);
-    assert_eq!(rig.rekey(9), Ok(Rekeyed::default()), "under 0 is what is written with here");
+    assert_eq!(rig.rekey(9), Err(IoStatus::OtherKey), "0 is what is written with here");
 }
 
 #[test]
 fn a_block_under_a_key_that_is_not_here_yet_is_waited_for() {
     let (mut rig, plain) = under_a_former_key();
-    rig.put(0, &plain[..BLOCK_SIZE].to_vec());
+    rig.put(0, &plain[..BLOCK_SIZE]);
     rig.gateway.set_keys(keys(&[0], 0));
     rig.gateway.submit(8, "v", HELD, Op::Read { offset: 0, len: 4096 }, Duration::ZERO);
     rig.run();
@@ -311,6 +320,36 @@ fn a_block_under_a_key_that_is_not_here_yet_is_waited_for() {
     rig.run();
     let (_, Outcome::Read(pieces)) = rig.outcomes.pop().unwrap() else { panic!("it is not read") };
     assert_eq!(pieces, [Piece::Data(Bytes::from(plain[..BLOCK_SIZE].to_vec()))]);
+}
+
+/// Numbers of generations are used again: what was read under one is not decrypted with a later key of that number.
+#[test]
+fn a_block_that_may_be_under_either_of_two_keys_is_read_again() {
+    let (mut rig, plain) = under_a_former_key();
+    rig.gateway.submit(8, "v", HELD, Op::Read { offset: 0, len: 4096 }, Duration::ZERO);
+    let Some(Effect::Send(_, Message::Read(read))) = rig.gateway.next_effect() else { panic!("it is not asked for") };
+    let answer = ReadDone { request: read.request, result: Ok(rig.extents(&read.range)) };
+    // Many rotations later 0 is another key, under which the block is now.
+    let later = VolumeKeys::new(vec![(generation(1), key(1)), (generation(0), key(7))], generation(0)).unwrap();
+    let mut moved = vec![0; BLOCK_SIZE];
+    key(7).encrypt(0, &plain[..BLOCK_SIZE], &mut moved);
+    rig.held.insert(0, (moved, generation(0)));
+    rig.gateway.set_keys(Arc::new(BTreeMap::from([(KEY, Ok(Arc::new(later)))])));
+    rig.gateway.answer(HOME, Message::ReadDone(answer), Duration::ZERO);
+    rig.run();
+    assert!(rig.outcomes.is_empty());
+    rig.gateway.tick(Duration::from_secs(1));
+    rig.run();
+    let (_, Outcome::Read(pieces)) = rig.outcomes.pop().unwrap() else { panic!("it is not read") };
+    assert_eq!(pieces, [Piece::Data(Bytes::from(plain[..BLOCK_SIZE].to_vec()))]);
+}
+
+#[test]
+fn a_block_under_a_key_that_is_not_here_keeps_a_pass_from_ending() {
+    let (mut rig, _) = under_a_former_key();
+    let block = vec![9; BLOCK_SIZE];
+    rig.held.insert(9, (block, generation(7)));
+    assert_eq!(rig.rekey(99), Err(IoStatus::OtherKey));
 }
 
 #[test]

@@ -312,12 +312,20 @@ pub struct VolumeRecord {
     /// All that it shows is encrypted under this generation of its data key; `None`: under any that the key has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rekeyed: Option<KeyGeneration>,
+    /// How often it has gone back to a snapshot.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reverts: u32,
     /// What its clients may ask for in a second, at each node that they connect to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<IoLimits>,
     #[serde(flatten)]
     #[doc(hidden)]
     pub unknown: Unknown,
+}
+
+/// Nothing is to be written of it.
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// What a layer is.

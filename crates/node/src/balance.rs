@@ -2,6 +2,7 @@
 //! once, and which hand over to the shard that writes to them.
 
 use crate::effect::ScrubWish;
+use crate::rekeying::Rekeying;
 use crate::throttle::Throttle;
 use azekura_base::{DeviceId, PgId};
 use std::collections::BTreeMap;
@@ -35,6 +36,8 @@ pub(crate) struct Balance {
     grant_at: Duration,
     resyncs_max: usize,
     scrubs_max: usize,
+    /// Volumes whose blocks get another key.
+    pub(crate) rekeying: Rekeying,
 }
 
 impl Balance {
@@ -50,6 +53,7 @@ impl Balance {
             grant_at: now,
             resyncs_max: RESYNCS_MAX,
             scrubs_max: SCRUBS_MAX,
+            rekeying: Rekeying::default(),
         }
     }
 

@@ -60,7 +60,7 @@ impl Node {
                     self.effects.push_back(Effect::Complete(token, outcome));
                 }
                 azekura_gateway::Effect::Rekeyed(volume, result) => {
-                    self.rekeying.answered(VolumeId(volume), result.ok(), self.now);
+                    self.balance.rekeying.answered(VolumeId(volume), result.ok(), self.now);
                 }
                 azekura_gateway::Effect::Send(to, message) => self.send_to(to, message),
             }

@@ -8,7 +8,6 @@ use crate::effect::Effect;
 use crate::fencing::Fencing;
 use crate::mesh::Mesh;
 use crate::reads::ReadLimits;
-use crate::rekeying::Rekeying;
 use crate::slow::ReportedSlow;
 use crate::view::ClusterView;
 use crate::{DEVICE_TIMEOUT, DEVICE_TIMEOUT_MIN};
@@ -107,7 +106,6 @@ impl Default for Limits {
 /// | `Copies` | the groups that have a copy here, and which of them have something to do |
 /// | `Device` | a store, what it was asked for, its readers, its errors and its silences |
 /// | `Fencing`, `Balance`, `Gateway` | wishes to fence and freeze; work in the background; clients' requests |
-/// | `Rekeying` | volumes whose blocks get another key |
 ///
 /// Each part is a file without a step in it. Steps through several parts are methods of the node, in `steps.rs` below
 /// the part that they are about, and no file imports one of these.
@@ -143,7 +141,6 @@ pub struct Node {
     pub(crate) devices: BTreeMap<DeviceId, Device>,
     pub(crate) fencing: Fencing,
     pub(crate) balance: Balance,
-    pub(crate) rekeying: Rekeying,
     pub(crate) reported_slow: ReportedSlow,
     pub(crate) limits: Limits,
     pub(crate) effects: VecDeque<Effect>,
@@ -163,7 +160,6 @@ impl Node {
             devices: BTreeMap::new(),
             fencing: Fencing::default(),
             balance: Balance::new(now),
-            rekeying: Rekeying::default(),
             reported_slow: ReportedSlow::default(),
             limits: Limits::default(),
             effects: VecDeque::new(),
@@ -441,7 +437,7 @@ impl Node {
         if let Some(ask) = self.fencing.next() {
             wake = wake.min(ask);
         }
-        if let Some(chunk) = self.rekeying.next() {
+        if let Some(chunk) = self.balance.rekeying.next() {
             wake = wake.min(chunk);
         }
         if let Some(dial) = self.mesh.links.next_dial() {

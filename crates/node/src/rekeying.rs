@@ -6,7 +6,7 @@
 
 mod steps;
 
-use azekura_base::{CHUNK_SIZE, ChunkIndex, Generation, RekeyProgress, RekeyWish, VolumeId};
+use azekura_base::{CHUNK_SIZE, ChunkIndex, Generation, KeyGeneration, RekeyProgress, RekeyWish, VolumeId};
 use azekura_gateway::Rekeyed;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,13 +31,15 @@ struct Pass {
     asked: bool,
     /// It is not to be asked before.
     not_before: Duration,
+    /// Nor before the node knows the configuration up to here: it could look at another head than the wish means.
+    revision: u64,
 }
 
 impl Pass {
-    fn new(wish: RekeyWish) -> Pass {
+    fn new(wish: RekeyWish, revision: u64) -> Pass {
         let of = wish.size.div_ceil(CHUNK_SIZE as u64) as u32;
         let progress = RekeyProgress { wish, chunks: 0, of, moved: 0 };
-        Pass { progress, asked: false, not_before: Duration::ZERO }
+        Pass { progress, asked: false, not_before: Duration::ZERO, revision }
     }
 }
 
@@ -48,20 +50,21 @@ pub(crate) struct Rekeying {
 }
 
 impl Rekeying {
-    /// These volumes are to be passed through, and no others. A pass goes on whose wish has not changed.
-    fn follow(&mut self, wishes: &BTreeMap<VolumeId, RekeyWish>) {
+    /// These volumes are to be passed through, and no others: the configuration of this revision says so. A pass goes
+    /// on whose wish has not changed.
+    fn follow(&mut self, wishes: &BTreeMap<VolumeId, RekeyWish>, revision: u64) {
         self.passes.retain(|volume, pass| wishes.get(volume) == Some(&pass.progress.wish));
         for (volume, wish) in wishes {
-            self.passes.entry(*volume).or_insert_with(|| Pass::new(*wish));
+            self.passes.entry(*volume).or_insert_with(|| Pass::new(*wish, revision));
         }
     }
 
-    /// The next chunk that is to be asked for.
-    fn next_chunk(&mut self, now: Duration) -> Option<(VolumeId, ChunkIndex)> {
+    /// The next chunk that is to be asked for by a node that knows the configuration up to `known`.
+    fn next_chunk(&mut self, now: Duration, known: u64) -> Option<(VolumeId, ChunkIndex, KeyGeneration)> {
         let mut open = self.passes.iter_mut().filter(|(_, pass)| !pass.progress.is_done()).take(RUNNING_MAX);
-        let (volume, pass) = open.find(|(_, pass)| !pass.asked && now >= pass.not_before)?;
+        let (volume, pass) = open.find(|(_, pass)| !pass.asked && now >= pass.not_before && known >= pass.revision)?;
         pass.asked = true;
-        Some((*volume, ChunkIndex(pass.progress.chunks)))
+        Some((*volume, ChunkIndex(pass.progress.chunks), pass.progress.wish.key))
     }
 
     /// A chunk of a volume was asked for and is done, as far as it could be; `None`: it could not.
@@ -95,13 +98,12 @@ impl Rekeying {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use azekura_base::{KeyGeneration, LayerId};
 
     const NOW: Duration = Duration::from_secs(9);
 
     fn wish(chunks: u64) -> RekeyWish {
         let key = KeyGeneration::FIRST.next();
-        RekeyWish { head: LayerId(3), key, size: chunks * CHUNK_SIZE as u64 - 1 }
+        RekeyWish { reverts: 0, key, since: 7, size: chunks * CHUNK_SIZE as u64 - 1 }
     }
 
     fn of(volumes: &[(u64, RekeyWish)]) -> BTreeMap<VolumeId, RekeyWish> {
@@ -109,13 +111,13 @@ mod tests {
     }
 
     fn chunk(rekeying: &mut Rekeying) -> Option<(u64, u32)> {
-        rekeying.next_chunk(NOW).map(|(volume, chunk)| (volume.0, chunk.0))
+        rekeying.next_chunk(NOW, 9).map(|(volume, chunk, _)| (volume.0, chunk.0))
     }
 
     #[test]
     fn each_chunk_is_asked_for_until_nothing_of_it_is_left() {
         let mut rekeying = Rekeying::default();
-        rekeying.follow(&of(&[(1, wish(2))]));
+        rekeying.follow(&of(&[(1, wish(2))]), 9);
         let done = |moved, left| Some(Rekeyed { moved, left });
         assert_eq!((chunk(&mut rekeying), chunk(&mut rekeying)), (Some((1, 0)), None), "one at a time");
         rekeying.answered(VolumeId(1), done(32, 7), NOW);
@@ -133,31 +135,44 @@ mod tests {
     #[test]
     fn what_failed_or_was_overtaken_waits_a_little() {
         let mut rekeying = Rekeying::default();
-        rekeying.follow(&of(&[(1, wish(1))]));
+        rekeying.follow(&of(&[(1, wish(1))]), 9);
         for (result, pause) in [(None, RETRY_PAUSE), (Some(Rekeyed { moved: 0, left: 4 }), OVERTAKEN_PAUSE)] {
-            assert!(rekeying.next_chunk(NOW + RETRY_PAUSE).is_some());
+            assert!(rekeying.next_chunk(NOW + RETRY_PAUSE, 9).is_some());
             rekeying.answered(VolumeId(1), result, NOW);
             assert_eq!((chunk(&mut rekeying), rekeying.next()), (None, Some(NOW + pause)));
         }
     }
 
     #[test]
-    fn another_head_or_key_begins_anew_and_what_is_not_wished_ends() {
+    fn after_a_revert_it_begins_anew_and_what_is_not_wished_ends() {
         let mut rekeying = Rekeying::default();
-        rekeying.follow(&of(&[(1, wish(9)), (2, wish(9))]));
+        rekeying.follow(&of(&[(1, wish(9)), (2, wish(9))]), 9);
         assert_eq!(chunk(&mut rekeying), Some((1, 0)));
         rekeying.answered(VolumeId(1), Some(Rekeyed::default()), NOW);
-        rekeying.follow(&of(&[(1, wish(9))]));
+        rekeying.follow(&of(&[(1, wish(9))]), 9);
         assert_eq!(chunk(&mut rekeying), Some((1, 1)), "the same wish goes on");
-        rekeying.follow(&of(&[(1, RekeyWish { head: LayerId(4), ..wish(9) })]));
+        rekeying.follow(&of(&[(1, RekeyWish { since: 8, ..wish(9) })]), 9);
+        rekeying.answered(VolumeId(1), Some(Rekeyed::default()), NOW);
+        assert_eq!(chunk(&mut rekeying), Some((1, 0)), "another rotation to the same number");
+        rekeying.follow(&of(&[(1, RekeyWish { reverts: 1, ..wish(9) })]), 9);
         rekeying.answered(VolumeId(1), Some(Rekeyed::default()), NOW);
         assert_eq!(chunk(&mut rekeying), Some((1, 0)));
+    }
+
+    /// Until then the node may take a head for the volume's that shows something else.
+    #[test]
+    fn nothing_is_asked_before_the_node_knows_what_the_wish_is_of() {
+        let mut rekeying = Rekeying::default();
+        rekeying.follow(&of(&[(1, wish(9))]), 10);
+        assert_eq!(chunk(&mut rekeying), None);
+        rekeying.follow(&of(&[(1, wish(9))]), 11);
+        assert!(rekeying.next_chunk(NOW, 10).is_some(), "the same wish, said again");
     }
 
     #[test]
     fn few_volumes_are_passed_through_at_once() {
         let mut rekeying = Rekeying::default();
-        rekeying.follow(&(0..9).map(|id| (VolumeId(id), wish(1))).collect());
+        rekeying.follow(&(0..9).map(|id| (VolumeId(id), wish(1))).collect(), 9);
         let first: Vec<_> = std::iter::from_fn(|| chunk(&mut rekeying)).map(|(volume, _)| volume).collect();
         assert_eq!(first, [0, 1, 2, 3]);
         rekeying.answered(VolumeId(2), Some(Rekeyed::default()), NOW);

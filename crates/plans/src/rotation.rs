@@ -3,8 +3,10 @@
 //! A new generation is in the configuration, and goes its way in four steps, each of which begins when nothing speaks
 //! against it any more:
 //!
-//! 1. All nodes that live have it: writes are encrypted with it from then on. So nobody meets blocks that he can't read.
-//! 2. No node writes under a former one any more, not even what was on its way: volumes are passed through.
+//! 1. All nodes that live have it: writes are encrypted with it from then on. So nobody meets blocks that he can't
+//!    read.
+//! 2. No process that has such a volume writes under a former one any more, not even what was on its way: volumes are
+//!    passed through.
 //! 3. A volume was passed through: that is noted.
 //! 4. No volume and no snapshot has blocks under a former one: these are forgotten.
 //!
@@ -12,25 +14,34 @@
 
 use std::collections::BTreeMap;
 
-use azekura_base::{KeyGeneration, KeyId, KeyUse, LayerId, NodeId, RekeyProgress, RekeyWish, VolumeId};
-use azekura_model::{DataKeyRecord, FormerKeys, Model};
+use azekura_base::{Generation, KeyGeneration, KeyId, KeyUse, NodeId, RekeyProgress, RekeyWish, VolumeId};
+use azekura_model::{DataKeyRecord, FormerKeys, Model, Versioned};
+
+/// What a node says of a data key that is rotated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeySeen {
+    /// Which process of the node has said it.
+    pub incarnation: u64,
+    /// What it has of the key, and does with it.
+    pub used: KeyUse,
+}
 
 /// What each node says of a data key; `None`: nothing.
-pub type Seen = BTreeMap<NodeId, Option<KeyUse>>;
+pub type Seen = BTreeMap<NodeId, Option<KeySeen>>;
 
 /// What is to be done next for a data key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Writes are to be encrypted with this generation.
     WriteWith(KeyGeneration),
-    /// This waits for nodes.
+    /// This waits.
     Wait(Vec<Waits>),
-    /// These volumes, which show all of these blocks under their heads, have been passed through; and these have not.
+    /// These volumes have been passed through, and have gone back to a snapshot so often; and these have not.
     Pass {
         /// The generation.
         to: KeyGeneration,
         /// To be noted.
-        done: Vec<(VolumeId, LayerId)>,
+        done: Vec<(VolumeId, u32)>,
         /// To be passed through.
         left: BTreeMap<VolumeId, RekeyWish>,
     },
@@ -40,13 +51,38 @@ pub enum Next {
     Kept(FormerKeys),
 }
 
-/// What a node is waited for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waits {
-    /// The node.
-    pub node: NodeId,
-    /// Why; a sentence's end.
-    pub why: String,
+/// What is waited for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Waits {
+    /// A node, and why; a sentence's end.
+    Node {
+        /// The node.
+        node: NodeId,
+        /// Why.
+        why: String,
+    },
+    /// A process that has a volume attached and says nothing: if it has ended, its attachment is to end as well.
+    Process {
+        /// The volume.
+        volume: VolumeId,
+        /// The attachment.
+        attachment: Generation,
+        /// The process's node.
+        node: NodeId,
+    },
+    /// A volume's groups, which have to confirm that nothing of attachments that have ended is applied any more.
+    Fence(VolumeId),
+}
+
+/// What two gateways of a node have of a key: what the one has that has less.
+#[must_use]
+pub fn together(record: &DataKeyRecord, one: KeyUse, other: KeyUse) -> KeyUse {
+    let place = |number: &KeyGeneration| record.generations.iter().position(|known| known.number == *number);
+    let newest = match (one.newest, other.newest) {
+        (Ok(one), Ok(other)) => Ok([one, other].into_iter().min_by_key(place).unwrap_or(one)),
+        (Err(why), _) | (_, Err(why)) => Err(why),
+    };
+    KeyUse { newest, writes: one.writes.into_iter().chain(other.writes).min_by_key(place) }
 }
 
 /// What is to be done next for a data key; `None`: it has one generation. `progress`: of the volumes that are passed
@@ -54,7 +90,7 @@ pub struct Waits {
 #[must_use]
 pub fn next(
     model: &Model,
-    record: &DataKeyRecord,
+    record: &Versioned<DataKeyRecord>,
     seen: &Seen,
     progress: &BTreeMap<VolumeId, RekeyProgress>,
 ) -> Option<Next> {
@@ -80,13 +116,12 @@ pub fn next(
     }
     let (mut done, mut left) = (Vec::new(), BTreeMap::new());
     for volume in model.volumes.values().filter(|volume| former.volumes.contains(&volume.id)) {
-        let wish = RekeyWish { head: volume.head, key: to, size: volume.size_bytes };
+        let wish = RekeyWish { reverts: volume.reverts, key: to, since: record.mod_revision, size: volume.size_bytes };
         // A volume that has grown since has nothing under a former key in its new part.
-        let is_done = |progress: &&RekeyProgress| {
-            progress.is_done() && progress.wish.head == wish.head && progress.wish.key == to
-        };
+        let is_done =
+            |progress: &&RekeyProgress| progress.is_done() && RekeyWish { size: wish.size, ..progress.wish } == wish;
         match progress.get(&volume.id).filter(is_done) {
-            Some(_) => done.push((volume.id, volume.head)),
+            Some(_) => done.push((volume.id, volume.reverts)),
             None => drop(left.insert(volume.id, wish)),
         }
     }
@@ -97,39 +132,54 @@ pub fn next(
 fn lacking(model: &Model, seen: &Seen, to: KeyGeneration) -> Vec<Waits> {
     let waits = |node: NodeId| {
         let why = match seen.get(&node) {
-            Some(Some(seen)) => match &seen.newest {
+            Some(Some(seen)) => match &seen.used.newest {
                 Ok(newest) if *newest == to => return None,
                 Ok(_) => "it has not read the new key yet".to_owned(),
-                Err(why) => format!("it can't open the new key: {why}"),
+                Err(why) => cannot_open(why),
             },
             _ => "it does not answer".to_owned(),
         };
-        Some(Waits { node, why })
+        Some(Waits::Node { node, why })
     };
     members(model).filter(|node| model.alive.contains_key(node)).filter_map(waits).collect()
 }
 
-/// The nodes that may still write under a former generation. One that is silent may, as long as it has a volume with
-/// this key attached: once it has none, it has to read the configuration before it gets one.
+/// The processes that have a volume with this key and may still write under a former generation; and the volumes of
+/// which something may still come of processes that had it. Who has no volume can't write: what ended attachments have
+/// sent is kept out by the groups, and who attaches one later reads the configuration first.
 fn late(model: &Model, seen: &Seen, key: KeyId, to: KeyGeneration) -> Vec<Waits> {
-    let waits = |node: NodeId| {
-        let why = match seen.get(&node).cloned().flatten() {
-            Some(KeyUse { writes: Some(writes), .. }) if writes == to => return None,
-            Some(KeyUse { newest: Err(why), .. }) => format!("it can't open the new key: {why}"),
-            Some(_) => "writes under the former key are still on their way there".to_owned(),
-            None => {
-                // What was asked for by name and has no process gets one that reads the configuration first.
-                let attached = |volume: VolumeId| {
-                    let record = model.attachments.get(&volume);
-                    record.is_some_and(|record| record.of_node(node).any(|entry| entry.incarnation.is_some()))
-                };
-                let holds = model.volumes.values().find(|volume| volume.key == Some(key) && attached(volume.id))?;
-                format!("it does not answer, and has '{}' attached", holds.name)
-            }
-        };
-        Some(Waits { node, why })
-    };
-    members(model).filter_map(waits).collect()
+    let mut waits = Vec::new();
+    for volume in model.volumes.values().filter(|volume| volume.key == Some(key)) {
+        let Some(record) = model.attachments.get(&volume.id) else { continue };
+        if record.fence_due {
+            waits.push(Waits::Fence(volume.id));
+        }
+        for entry in &record.attachments {
+            // What was asked for by name and has no process gets one that reads the configuration first.
+            let Some(incarnation) = entry.incarnation else { continue };
+            let why = match seen
+                .get(&entry.node)
+                .and_then(Option::as_ref)
+                .filter(|seen| seen.incarnation == incarnation)
+            {
+                Some(KeySeen { used: KeyUse { writes: Some(writes), .. }, .. }) if *writes == to => continue,
+                Some(KeySeen { used: KeyUse { newest: Err(why), .. }, .. }) => cannot_open(why),
+                Some(_) => "writes under the former key are still on their way there".to_owned(),
+                None => {
+                    waits.push(Waits::Process { volume: volume.id, attachment: entry.generation, node: entry.node });
+                    continue;
+                }
+            };
+            waits.push(Waits::Node { node: entry.node, why });
+        }
+    }
+    waits.sort();
+    waits.dedup();
+    waits
+}
+
+fn cannot_open(why: &str) -> String {
+    format!("it can't open the new key: {why}")
 }
 
 fn members(model: &Model) -> impl Iterator<Item = NodeId> + '_ {

@@ -58,67 +58,91 @@ fn model(writing: Option<u8>, rekeyed: [Option<u8>; 2], attached: Option<u32>) -
 
 /// Nodes 1 and 2 have this as their newest, and write with that.
 fn seen(one: (u8, u8), two: (u8, u8)) -> Seen {
-    let used = |(newest, writes)| Some(KeyUse { newest: Ok(number(newest)), writes: Some(number(writes)) });
+    let used = |(newest, writes)| {
+        Some(KeySeen { incarnation: 1, used: KeyUse { newest: Ok(number(newest)), writes: Some(number(writes)) } })
+    };
     [(NodeId(1), used(one)), (NodeId(2), used(two)), (NodeId(3), None)].into()
 }
 
 fn step(model: &Model, seen: &Seen) -> Option<Next> {
-    next(model, &model.data_keys[&KEY].record, seen, &BTreeMap::new())
+    next(model, &model.data_keys[&KEY], seen, &BTreeMap::new())
 }
 
-fn waits(next: Option<Next>) -> Vec<(u32, String)> {
+fn waits(next: Option<Next>) -> Vec<Waits> {
     let Some(Next::Wait(waits)) = next else { panic!("{next:?}") };
-    waits.into_iter().map(|waits| (waits.node.0, waits.why)).collect()
+    waits
+}
+
+/// One node is waited for, with these words.
+fn waits_for(next: Option<Next>, node: u32, words: &str) -> bool {
+    matches!(&waits(next)[..], [Waits::Node { node: of, why }] if of.0 == node && why.contains(words))
 }
 
 #[test]
 fn all_living_nodes_have_a_key_before_anything_is_written_with_it() {
     let model = model(Some(0), [None, None], None);
-    let told = waits(step(&model, &seen((1, 0), (0, 0))));
-    assert!(matches!(&told[..], [(2, why)] if why.contains("not read")), "{told:?}");
+    assert!(waits_for(step(&model, &seen((1, 0), (0, 0))), 2, "not read"));
     let mut other = seen((1, 0), (0, 0));
-    let sealed = KeyUse { newest: Err("no such version".into()), writes: None };
-    other.insert(NodeId(2), Some(sealed));
-    assert!(waits(step(&model, &other))[0].1.contains("no such version"));
+    let used = KeyUse { newest: Err("no such version".into()), writes: None };
+    other.insert(NodeId(2), Some(KeySeen { incarnation: 1, used }));
+    assert!(waits_for(step(&model, &other), 2, "no such version"));
     other.insert(NodeId(2), None);
-    assert!(waits(step(&model, &other))[0].1.contains("does not answer"));
+    assert!(waits_for(step(&model, &other), 2, "does not answer"));
     assert_eq!(step(&model, &seen((1, 0), (1, 0))), Some(Next::WriteWith(number(1))), "whatever the silent one has");
 }
 
 #[test]
 fn volumes_are_passed_through_when_nobody_writes_under_a_former_key() {
-    let fresh = model(None, [None, Some(0)], None);
-    let told = waits(step(&fresh, &seen((1, 1), (1, 0))));
-    assert!(matches!(&told[..], [(2, why)] if why.contains("on their way")), "{told:?}");
-    let told = waits(step(&fresh, &seen((1, 1), (0, 0))));
-    assert_eq!(told.len(), 1, "a gateway that has not heard of it yet");
-    let Some(Next::Pass { to, done, left }) = step(&fresh, &seen((1, 1), (1, 1))) else { panic!("they are not") };
-    let wish = |head| RekeyWish { head: LayerId(head), key: number(1), size: 3 * CHUNK_SIZE as u64 };
+    let attached = |to| model(None, [None, Some(0)], to);
+    let late = "on their way";
+    assert!(waits_for(step(&attached(Some(2)), &seen((1, 1), (1, 0))), 2, late));
+    assert!(waits_for(step(&attached(Some(2)), &seen((1, 1), (0, 0))), 2, late), "a gateway that has not heard of it");
+    let fresh = attached(Some(1));
+    let Some(Next::Pass { to, done, left }) = step(&fresh, &seen((1, 1), (0, 0))) else { panic!("they are not") };
+    let wish = RekeyWish { reverts: 0, key: number(1), since: 1, size: 3 * CHUNK_SIZE as u64 };
     assert_eq!((to, done), (number(1), vec![]));
-    assert_eq!(left, [(VolumeId(1), wish(11)), (VolumeId(2), wish(12))].into());
-    // One that is silent may write as long as it has one of them.
-    let held = model(None, [None, None], Some(3));
-    let told = waits(step(&held, &seen((1, 1), (1, 1))));
-    assert!(matches!(&told[..], [(3, why)] if why.contains("'a' attached")), "{told:?}");
+    assert_eq!(left, [(VolumeId(1), wish), (VolumeId(2), wish)].into());
+    // One that is silent may write as long as it has one of them; and so may a former process of one that answers.
+    let process = |node| vec![Waits::Process { volume: VolumeId(1), attachment: Generation(2), node: NodeId(node) }];
+    assert_eq!(waits(step(&attached(Some(3)), &seen((1, 1), (1, 1)))), process(3));
+    let mut restarted = seen((1, 1), (1, 1));
+    restarted.get_mut(&NodeId(1)).unwrap().as_mut().unwrap().incarnation = 2;
+    assert_eq!(waits(step(&attached(Some(1)), &restarted)), process(1));
 }
 
 #[test]
-fn what_was_passed_through_is_noted_and_what_has_another_head_is_not() {
+fn what_ended_attachments_have_sent_is_waited_for() {
+    let mut model = model(None, [None, None], None);
+    let ended = json!({ "volume": 1, "generation": 2, "fence_due": true, "attachments": [] });
+    let kv = KeyValue {
+        key: b"/azekura/v1/attachments/1".to_vec(),
+        value: ended.to_string().into_bytes(),
+        mod_revision: 2,
+        ..KeyValue::default()
+    };
+    let kvs: Vec<KeyValue> = model.keys.keys().filter_map(|name| model.key_value(name)).chain([kv]).collect();
+    model = Model::from_keys(&kvs, 2);
+    assert_eq!(waits(step(&model, &seen((1, 1), (1, 1)))), [Waits::Fence(VolumeId(1))]);
+}
+
+#[test]
+fn what_was_passed_through_is_noted_and_what_has_gone_back_is_not() {
     let model = model(None, [None, None], Some(1));
-    let wish = |head| RekeyWish { head: LayerId(head), key: number(1), size: 3 * CHUNK_SIZE as u64 };
-    let progress = |head, chunks| RekeyProgress { wish: wish(head), chunks, of: 3, moved: 1 };
+    let wish = |reverts| RekeyWish { reverts, key: number(1), since: 1, size: 3 * CHUNK_SIZE as u64 };
+    let progress = |reverts, chunks| RekeyProgress { wish: wish(reverts), chunks, of: 3, moved: 1 };
+    let former = RekeyProgress { wish: RekeyWish { since: 0, ..wish(0) }, ..progress(0, 3) };
     let pass = |progress| {
         let Some(Next::Pass { done, left, .. }) =
-            next(&model, &model.data_keys[&KEY].record, &seen((1, 1), (1, 1)), &progress)
+            next(&model, &model.data_keys[&KEY], &seen((1, 1), (1, 1)), &progress)
         else {
             panic!("they are not passed through")
         };
         (done, left.into_keys().collect::<Vec<_>>())
     };
     let both = |one, two| BTreeMap::from([(VolumeId(1), one), (VolumeId(2), two)]);
-    let done = (VolumeId(1), LayerId(11));
-    assert_eq!(pass(both(progress(11, 3), progress(12, 2))), (vec![done], vec![VolumeId(2)]));
-    assert_eq!(pass(both(progress(10, 3), progress(12, 3))).1, [VolumeId(1)], "it was cut meanwhile");
+    assert_eq!(pass(both(progress(0, 3), progress(0, 2))), (vec![(VolumeId(1), 0)], vec![VolumeId(2)]));
+    assert_eq!(pass(both(progress(1, 3), progress(0, 3))).1, [VolumeId(1)], "it has gone back meanwhile");
+    assert_eq!(pass(both(former, progress(0, 3))).1, [VolumeId(1)], "of a former rotation to the same number");
 }
 
 #[test]
@@ -127,5 +151,6 @@ fn former_keys_are_forgotten_when_nothing_is_under_them() {
     assert_eq!(step(&done, &seen((1, 1), (1, 1))), Some(Next::ForgetBefore(number(1))));
     let mut one = done.data_keys[&KEY].record.clone();
     one.generations.remove(0);
+    let one = Versioned { record: one, mod_revision: 1 };
     assert_eq!(next(&done, &one, &Seen::new(), &BTreeMap::new()), None);
 }

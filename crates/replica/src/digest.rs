@@ -1,8 +1,8 @@
 //! Digests of blocks: what two copies compare instead of sending blocks.
 //!
-//! A block's digest is the first eight bytes of its BLAKE3 hash, to which the number of the key's generation is added: the
-//! same bytes under another key are other contents. A span's is that of the hash of its blocks' digests. The
-//! block checksums would not do to bring a copy up to date: with 32 bits, one in four billion changed blocks would be
+//! A block's digest is the first eight bytes of its BLAKE3 hash, to which the number of the key's generation is added:
+//! the same bytes under another key are other contents. A span's is that of the hash of its blocks' digests. The block
+//! checksums would not do to bring a copy up to date: with 32 bits, one in four billion changed blocks would be
 //! taken for the same (decision 0007). Checksums do for a light scrub, which looks for copies that should be equal and
 //! are not.
 

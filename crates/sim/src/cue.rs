@@ -11,6 +11,8 @@ pub(crate) enum Cue {
     Usurp,
     /// A host may put another one out.
     Preempt,
+    /// Somebody looks whether the volumes' data key is to be rotated, and how far that is.
+    Rekey,
     /// An operator makes, reads or deletes a snapshot.
     Snapshot,
     /// The next client of the relay may write.

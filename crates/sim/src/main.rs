@@ -64,6 +64,10 @@ struct Arguments {
     /// so, and others not.
     #[arg(long)]
     compares: bool,
+    /// All volumes are encrypted, and their data key is rotated all the time. Without it, a third of the runs of fresh
+    /// seeds have it so, and others not. A restored configuration may lack keys.
+    #[arg(long, conflicts_with = "goes_back")]
+    rekeys: bool,
     /// Every start of a node is registered, as in the product. Without it, fresh seeds have it so, and others not.
     #[arg(long)]
     registered_starts: bool,
@@ -156,6 +160,7 @@ fn main() -> ExitCode {
         arguments.registered_starts = true;
         arguments.first = RandomState::new().build_hasher().finish() % FRESH_SEED_MAX;
         arguments.compares |= arguments.first.is_multiple_of(2);
+        arguments.rekeys |= arguments.first.is_multiple_of(3) && !arguments.goes_back;
     }
     let first = arguments.first;
     println!("mode {}, seeds from {first}", name(&arguments.mode));
@@ -189,6 +194,7 @@ fn work(arguments: &Arguments, left: &Mutex<Range<u64>>, outcomes: &Sender<Outco
         plan.devices_fail &= !plan.goes_back;
         plan.registered_starts |= arguments.registered_starts;
         plan.compares |= arguments.compares;
+        plan.rekeys = arguments.rekeys;
         plan.trace = arguments.trace;
         if outcomes.send((seed, run(seed, &plan))).is_err() {
             return;
@@ -280,6 +286,9 @@ fn command(arguments: &Arguments, seed: u64) -> String {
         Some(Shards::Each(count)) => command += &format!(" --shards {count}"),
         Some(Shards::Draw) => command += " --shards draw",
         None => {}
+    }
+    if arguments.rekeys {
+        command += " --rekeys";
     }
     if arguments.registered_starts {
         command += " --registered-starts";

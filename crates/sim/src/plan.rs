@@ -108,6 +108,8 @@ pub enum Lie {
     /// What hosts write is let in at each node that they come through.
     #[cfg(feature = "sabotage")]
     EveryPathWrites,
+    /// Blocks get another key, and the former one goes, without a look at who may still write under that.
+    HastyRekeying,
     /// The network answers a `Freeze` in the place of the primary, which never hears of it: some groups go on before
     /// all have stopped.
     UnheardFreeze,
@@ -269,6 +271,8 @@ pub struct Plan {
     pub compares: bool,
     /// Devices hang and crawl.
     pub devices_hang: bool,
+    /// All volumes are encrypted, and their data key is rotated all the time.
+    pub rekeys: bool,
     /// The logs of new devices are initialised while they are in use, and data may have to wait for that.
     pub new_logs: bool,
     /// What each connection of one node carries in each direction, in bytes a second.
@@ -344,6 +348,7 @@ impl Plan {
             limits_change: Random::new(seed ^ 0x6c69_6d74).chance(LIMITS_PERCENT),
             compares: false,
             new_logs: Random::new(seed ^ 0x6e65_776c).chance(NEW_LOGS_PERCENT),
+            rekeys: false,
             devices_hang: matches!(mode, Mode::Hangs | Mode::Stalls | Mode::Devices | Mode::All),
             narrow: (mode == Mode::Slow).then(|| draw_bandwidth(&mut Random::new(seed ^ 0x6e61_7272))),
             windows: match mode {
@@ -371,7 +376,7 @@ impl Plan {
 
     /// Guests come and go, unless nodes' devices or the whole configuration do.
     pub(crate) fn has_guests(&self) -> bool {
-        self.guests && !self.devices_fail && !self.goes_back
+        self.guests && !self.devices_fail && !self.goes_back && !self.rekeys
     }
 
     /// So many gateways are remembered by each group: as many as there are, where no guest waits for a place.

@@ -4,6 +4,7 @@ use crate::cue::Cue;
 use crate::faults::guests;
 use crate::plan::{Mode, QUIET_MAX, WORKLOAD_MAX};
 use crate::report::{Report, Violation};
+use crate::workloads::rekeys;
 use crate::world::World;
 use azekura_base::NodeId;
 use std::time::Duration;
@@ -31,6 +32,9 @@ impl World {
         }
         if self.reservers().on {
             self.cue_at(Duration::from_millis(600), Cue::Preempt);
+        }
+        if self.scene.faults.rekeys.on {
+            self.cue_at(rekeys::FIRST_AT, Cue::Rekey);
         }
         self.cue_at(Duration::from_millis(700), Cue::Scrub);
         if self.has_operator() {

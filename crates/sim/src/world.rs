@@ -26,6 +26,7 @@ use crate::report::{Invariant, Violation};
 use crate::workloads::clients::Clients;
 use crate::workloads::fsx::Fsx;
 use crate::workloads::lost::Lost;
+use crate::workloads::rekeys::Rekeys;
 use crate::workloads::snapshots::Snapshots;
 use crate::workloads::usurper::Usurper;
 use azekura_base::{DeviceId, Epoch, NodeId, PgId, WriteHeader};
@@ -133,6 +134,7 @@ pub(crate) fn draw(seed: u64, plan: &Plan) -> Result<World, Violation> {
             [Random::new(seed ^ 0x766f_7465), initialising, Random::new(seed ^ 0x6b65_7973)],
             decaying,
             guests,
+            Rekeys::new(plan, Random::new(seed ^ 0x7265_6b65)),
         ),
         wear,
         hangs: Random::new(seed ^ 0x6861_6e67),
@@ -167,6 +169,7 @@ impl Scene for Stage {
         match cue {
             Cue::Usurp => world.usurp(),
             Cue::Preempt => world.preempt(),
+            Cue::Rekey => world.rekey_turn(),
             Cue::Snapshot => world.snapshot_turn(),
             Cue::Relay => world.relay_turn(),
             Cue::Lost => world.lost_turn(),

@@ -327,3 +327,12 @@ fn comparisons_that_are_not_one_with_their_write_are_noticed() {
     let caught = all_caught(plan, 4);
     assert!(caught.contains(&Invariant::Linearizable), "{caught:?}");
 }
+
+#[test]
+fn keys_that_go_before_all_have_stopped_to_write_under_them_are_noticed() {
+    let plan = |seed| {
+        let plan = Plan::draw(Mode::Attachments, seed);
+        Plan { lie: Some(Lie::HastyRekeying), rekeys: true, devices_hang: false, new_logs: false, ..plan }
+    };
+    assert!(first_caught(plan).is_some());
+}

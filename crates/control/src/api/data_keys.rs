@@ -3,7 +3,7 @@
 use azekura_api::endpoint::{NodeDataKeysShow, VolumeKeyRotate, VolumeKeyShow};
 use azekura_api::{ErrorCode, KeyGenerationView, RekeyPass, RekeyView, VolumeKeyView};
 use azekura_base::{KeyId, VolumeId};
-use azekura_model::{CSI_PROVIDER, DataKeyRecord, Kind, MetaError, Model};
+use azekura_model::{CSI_PROVIDER, DataKeyRecord, Kind, MetaError, Model, Versioned};
 use azekura_plans::rotation::{Next, Seen, next};
 
 use super::Api;
@@ -42,16 +42,16 @@ pub(super) async fn rotate(Call { api, names: [name], .. }: Call<VolumeKeyRotate
 }
 
 /// The data key of a volume.
-fn record_of<'a>(model: &'a Model, name: &str) -> Result<&'a DataKeyRecord, ApiError> {
+fn record_of<'a>(model: &'a Model, name: &str) -> Result<&'a Versioned<DataKeyRecord>, ApiError> {
     let not_found = || MetaError::NotFound { kind: Kind::Volume, name: name.to_owned() };
     let volume = model.volumes.get(name).ok_or_else(not_found)?;
     let refused = |why: &str| ApiError::new(ErrorCode::Refused, format!("volume '{name}' {why}"), None);
     let key = volume.key.ok_or_else(|| refused("is not encrypted: it has no data key"))?;
-    let record = model.data_keys.get(&key).map(|record| &record.record);
+    let record = model.data_keys.get(&key).map(|record| &**record);
     record.ok_or_else(|| refused("has a data key that is not in the configuration"))
 }
 
-async fn view(api: &Api, model: &Model, record: &DataKeyRecord) -> VolumeKeyView {
+async fn view(api: &Api, model: &Model, record: &Versioned<DataKeyRecord>) -> VolumeKeyView {
     let newest = record.newest_of_several().map(|generation| generation.number);
     let answers = if newest.is_some() { rotation::answers(api, model).await } else { Vec::new() };
     let pass_of = |volume: VolumeId| -> Option<RekeyPass> {

@@ -111,6 +111,16 @@ impl Api {
         self.node
     }
 
+    /// Who attaches volumes.
+    pub(crate) fn attacher(&self) -> &Attacher {
+        &self.attacher
+    }
+
+    /// The keys of encrypted volumes.
+    pub(crate) fn keys(&self) -> &DataKeys {
+        &self.keys
+    }
+
     /// How other nodes are asked.
     pub(crate) fn https(&self) -> &Https {
         &self.https

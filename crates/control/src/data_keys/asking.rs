@@ -166,14 +166,21 @@ impl DataKeys {
     }
 }
 
-/// All generations of a data key: without one of them some blocks could not be read.
+/// All generations of a data key: without one of them some blocks could not be read. That is not so of one that is not
+/// written with anywhere yet: it may still be missing.
 fn together(opened: &Opened, record: &DataKeyRecord) -> Result<VolumeKeys, String> {
     let writing = record.current().ok_or("its record has no key that is written with")?.number;
-    let key = |generation: &WrappedKey| {
-        let key = opened.get(&(record.id, generation.number)).cloned().unwrap_or_else(|| Err(ASKED.to_owned()))?;
-        Ok((generation.number, key))
-    };
-    let keys = record.generations.iter().map(key).collect::<Result<Vec<_>, String>>()?;
+    let mut keys = Vec::with_capacity(record.generations.len());
+    let mut is_to_come = false;
+    for generation in &record.generations {
+        match opened.get(&(record.id, generation.number)) {
+            Some(Ok(key)) => keys.push((generation.number, Arc::clone(key))),
+            _ if is_to_come => break,
+            Some(Err(why)) => return Err(why.clone()),
+            None => return Err(ASKED.to_owned()),
+        }
+        is_to_come |= generation.number == writing;
+    }
     VolumeKeys::new(keys, writing).ok_or_else(|| "its record has a generation twice".to_owned())
 }
 

@@ -177,7 +177,16 @@ async fn all_generations_are_opened_and_the_record_says_which_is_written_with() 
     fixture.put(&record);
     assert_eq!(writes(&fixture.keys.follow(fixture.memory.model()).await.unwrap()), (vec![0, 1], 1));
     assert!(fixture.keys.follow(fixture.memory.model()).await.is_none());
-    // Without one of them some blocks could not be read.
+    // One that is not written with yet may still be missing.
+    let mut other = record.clone();
+    other.writing = Some(KeyGeneration::FIRST);
+    other.generations[1].check = fixture.draw().await.generations[0].check.clone();
+    let node = DataKeys::new(fixture.keys.providers.wraps.clone());
+    fixture.put(&other);
+    assert_eq!(writes(&node.follow(fixture.memory.model()).await.unwrap()), (vec![0], 0));
+    let why = node.why_not_opened(record.id, KeyGeneration::FIRST.next());
+    assert!(why.is_some_and(|why| why.contains("check value")) && node.any_missing() && node.needed().is_empty());
+    // Without one of the others some blocks could not be read.
     let damaged = fixture.draw().await.generations[0].check.clone();
     let mut other = record.clone();
     other.generations[0].check = damaged;

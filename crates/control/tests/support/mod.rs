@@ -121,7 +121,7 @@ impl DataPlane for Obliging {
         Box::pin(async move { Some(vec![vec![first; keys.len()]]) })
     }
 
-    fn rekey(&self, _: BTreeMap<VolumeId, RekeyWish>) {}
+    fn rekey(&self, _: BTreeMap<VolumeId, RekeyWish>, _: i64) {}
 
     fn rekeying(&self) -> Later<'_, BTreeMap<VolumeId, RekeyProgress>> {
         Box::pin(async { BTreeMap::new() })

@@ -30,13 +30,12 @@ impl Gateway {
                         let Some(part) = self.parts.held_by(from, id).map(|in_flight| in_flight.wanted().part) else {
                             return;
                         };
-                        let keys = reading::keys(&extents);
-                        if !self.can_decrypt(id, keys) {
-                            return self.wait_for_key(id, from);
-                        }
                         // Such answers have not left memory since the store checked them.
                         if reading::is_valid(part, &extents, !self.directory.trusts(from)) {
-                            self.read_done(id, Ok(Answer::Blocks(part, extents)));
+                            match self.decrypted(id, extents) {
+                                Some(answer) => self.read_done(id, Ok(answer)),
+                                None => self.wait_for_key(id, from),
+                            }
                         } else {
                             self.try_elsewhere(id, from, IoStatus::Io);
                         }

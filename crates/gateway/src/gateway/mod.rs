@@ -226,8 +226,8 @@ impl Gateway {
             return self.effects.push_back(refused(IoStatus::ReadOnly));
         }
         self.uses.note(volume.id, now);
-        let id = self.operations.begin(token, (&op, len), (volume.id, attachment), &cipher, now);
-        let mut start = |part, ask| self.start(id, (volume.as_ref(), attachment), part, ask);
+        let id = self.operations.begin(token, (&op, len), (volume.id, attachment), now);
+        let mut start = |part, ask| self.start(id, (volume.as_ref(), attachment), part, ask, &cipher);
         match op {
             Op::Flush => {}
             Op::Read { offset, len } => cut::chunks(offset, len).for_each(|part| start(part, Ask::Read)),
@@ -262,13 +262,21 @@ impl Gateway {
         self.complete_if_done(id);
     }
 
-    fn start(&mut self, op: OpId, (volume, attachment): (&VolumeView, Generation), part: Part, ask: Ask) {
+    fn start(
+        &mut self,
+        op: OpId,
+        (volume, attachment): (&VolumeView, Generation),
+        part: Part,
+        ask: Ask,
+        cipher: &Cipher,
+    ) {
         let Some(pg) = volume.group_of(part.chunk) else {
             self.operations.fail(op, IoStatus::Gone);
             return;
         };
         let Some(index) = self.operations.add_part(op) else { return };
-        self.add(Wanted { op, index, part, volume: volume.id, attachment, layer: volume.layer, pg, ask });
+        let cipher = cipher.clone();
+        self.add(Wanted { op, index, part, volume: volume.id, attachment, layer: volume.layer, pg, ask, cipher });
     }
 
     /// A part is under way from now on.

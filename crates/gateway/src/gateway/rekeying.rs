@@ -13,6 +13,7 @@ use crate::ciphers::Cipher;
 use crate::cut::Part;
 use crate::operations::{Answer, OpId, Rekey};
 use crate::parts::{Ask, InFlight, PartId, Wanted};
+use crate::reading;
 use crate::request::Rekeyed;
 use azekura_base::{
     BLOCK_SIZE, Body, CHUNK_SIZE, ChunkIndex, Endpoint, Extent, Generation, IoStatus, KeyGeneration, KeyId, KeyUse,
@@ -27,13 +28,14 @@ const NO_TOKEN: u64 = u64::MAX;
 const READ_BLOCKS_MAX: u32 = 16;
 
 impl Gateway {
-    /// Encrypts blocks of a chunk that are under former keys of their volume under the one that is written with, so
-    /// many at most. Answered by [`super::Effect::Rekeyed`] with `token`. Chunks that have none cost a look at the map.
+    /// Encrypts blocks of a chunk that are under former keys of their volume under generation `to`, so many at most.
+    /// Answered by [`super::Effect::Rekeyed`] with `token`; with [`IoStatus::OtherKey`] while this gateway does not
+    /// write with that generation. Chunks that have none cost a look at the map.
     pub fn rekey(
         &mut self,
         token: u64,
         (volume, attachment): (VolumeId, Generation),
-        chunk: ChunkIndex,
+        (chunk, to): (ChunkIndex, KeyGeneration),
         most: u32,
         now: Duration,
     ) {
@@ -48,11 +50,14 @@ impl Gateway {
         if view.read_only {
             return self.effects.push_back(refused(IoStatus::ReadOnly));
         }
+        if cipher.writing() != to {
+            return self.effects.push_back(refused(IoStatus::OtherKey));
+        }
         self.uses.note(volume, now);
-        let rekey = Rekey { to: cipher.writing(), cipher, most, done: Rekeyed::default(), resumes: None };
+        let rekey = Rekey { to, cipher, most, done: Rekeyed::default(), resumes: None };
         let op = self.operations.begin_rekey(token, rekey, (volume, attachment), now);
         let part = Part { chunk, offset: 0, len: CHUNK_SIZE as u32 };
-        self.start(op, (&view, attachment), part, Ask::Status);
+        self.start(op, (&view, attachment), part, Ask::Status, &Cipher::Plain);
         self.complete_if_done(op);
     }
 
@@ -78,25 +83,31 @@ impl Gateway {
         KeyUse { newest, writes }
     }
 
-    /// True when a read can be decrypted, perhaps with keys that have come since it was asked for.
-    pub(super) fn can_decrypt(&mut self, id: PartId, keys: impl Iterator<Item = KeyGeneration>) -> bool {
-        let Some(wanted) = self.parts.get(id).map(|in_flight| in_flight.wanted()) else { return true };
-        let Some(cipher) = self.operations.cipher_mut(wanted.op) else { return true };
-        let mut missing = keys.filter(|key| !cipher.has(*key)).peekable();
-        if missing.peek().is_none() {
-            return true;
-        }
-        let Some(now) = self.directory.volume(wanted.volume).and_then(|volume| Cipher::of(volume, &self.keys)) else {
-            return false;
+    /// What a client gets of the blocks that were read, or the blocks themselves, where they are to get another key.
+    /// `None`: with which key they are decrypted is not known, or not yet.
+    pub(super) fn decrypted(&mut self, id: PartId, extents: Vec<Extent>) -> Option<Answer> {
+        let Wanted { op, part, volume, cipher: sent, .. } = self.parts.get(id)?.wanted();
+        let (op, part) = (*op, *part);
+        let now = match sent {
+            Cipher::Plain => None,
+            Cipher::Encrypted(_) => self.directory.volume(*volume).and_then(|view| Cipher::of(view, &self.keys)),
         };
-        let has_all = missing.all(|key| now.has(key));
-        if has_all {
-            *cipher = now;
+        if self.operations.rekey_mut(op).is_none() {
+            return Some(Answer::Pieces(reading::trim(part, extents, |key| sent.reads(now.as_ref(), key))?));
         }
-        has_all
+        let now = now?;
+        let are_known = reading::keys(&extents).all(|key| sent.reads(Some(&now), key).is_some() && now.has(key));
+        let rekey = self.operations.rekey_mut(op).filter(|_| are_known)?;
+        if !rekey.cipher.is_same(&now, rekey.to) {
+            // The key is rotated further: a client's write gets what is written with now. Another pass does the rest.
+            rekey.resumes.as_ref()?;
+            rekey.to = now.writing();
+        }
+        rekey.cipher = now;
+        Some(Answer::Blocks(part, extents))
     }
 
-    /// What was read is encrypted under a key that is not here yet: it is read again a little later.
+    /// It is not known under which key that is what was read: it is read again a little later.
     pub(super) fn wait_for_key(&mut self, id: PartId, from: Endpoint) {
         let Some(mut part) = self.parts.held_by(from, id) else { return };
         part.given_back(self.now);
@@ -147,27 +158,28 @@ impl Gateway {
     /// Says which blocks are under which key, or gives blocks: those under former keys are read, or written anew.
     pub(super) fn found_to_move(&mut self, op: OpId, attachment: Generation, answer: Result<Answer, IoStatus>) {
         let failed = match answer {
-            Ok(Answer::Runs(part, runs)) => {
-                self.read_to_move(op, attachment, part, &runs);
-                None
-            }
+            Ok(Answer::Runs(part, runs)) => self.read_to_move(op, attachment, part, &runs),
             Ok(Answer::Blocks(part, extents)) => self.write_moved(op, attachment, part, extents),
+            Ok(Answer::Pieces(_)) => None,
             Err(status) => Some(status),
         };
         self.operations.part_written(op, failed);
         self.complete_if_done(op);
     }
 
-    /// Reads the blocks that are under former keys.
-    fn read_to_move(&mut self, op: OpId, attachment: Generation, part: Part, runs: &[Run]) {
+    /// Reads the blocks that are under former keys. One that is under a key which is not here can't get another.
+    fn read_to_move(&mut self, op: OpId, attachment: Generation, part: Part, runs: &[Run]) -> Option<IoStatus> {
         let block = BLOCK_SIZE as u32;
         let (start, end) = (part.offset / block, (part.offset + part.len) / block);
         let mut at = 0;
         for run in runs {
             let (mut first, last) = (at.max(start), (at + u32::from(run.count)).min(end));
             at += u32::from(run.count);
-            let Some(rekey) = self.operations.rekey_mut(op) else { return };
+            let rekey = self.operations.rekey_mut(op)?;
             let Some(key) = run.data.filter(|_| first < last) else { continue };
+            if !rekey.cipher.has(key) {
+                return Some(IoStatus::OtherKey);
+            }
             if rekey.is_done(key) {
                 continue;
             }
@@ -182,6 +194,7 @@ impl Gateway {
                 first += count;
             }
         }
+        None
     }
 
     /// Writes blocks that were read under the other key, each on the condition that it is as it was read.
@@ -201,7 +214,8 @@ impl Gateway {
             for at in (0..bytes.len()).step_by(BLOCK_SIZE).filter(|_| key != to) {
                 let block = Part { chunk: part.chunk, offset: offset + at as u32, len: BLOCK_SIZE as u32 };
                 let held = bytes.slice(at..at + BLOCK_SIZE);
-                let Some((bytes, checksums)) = cipher.move_to(block, &held, key, to) else { return Some(IoStatus::Io) };
+                let moved = cipher.move_to(block, &held, (&cipher, key), to);
+                let Some((bytes, checksums)) = moved else { return Some(IoStatus::Io) };
                 let ask = Ask::CompareAndWrite {
                     expected: Box::new(Expected::new(held, 0).under(key)),
                     body: Body::Data { bytes, checksums },
@@ -233,7 +247,10 @@ impl Gateway {
     fn start_of(&mut self, op: OpId, attachment: Generation, part: Part, ask: Ask) {
         let volume = self.operations.volume(op).and_then(|id| self.directory.volume(id).cloned());
         match volume {
-            Some(volume) => self.start(op, (&volume, attachment), part, ask),
+            Some(volume) => {
+                let cipher = self.operations.rekey_mut(op).map_or(Cipher::Plain, |rekey| rekey.cipher.clone());
+                self.start(op, (&volume, attachment), part, ask, &cipher);
+            }
             None => self.operations.fail(op, IoStatus::Gone),
         }
     }
@@ -264,24 +281,28 @@ fn edges(part: Part) -> impl Iterator<Item = Part> {
 
 /// Has a part of a client's write be what copies have under this key. `None`: a key is not here.
 fn move_ask(wanted: &mut Wanted, cipher: &Cipher, to: KeyGeneration) -> Option<()> {
-    let part = wanted.part;
-    let moved = |body: &mut Body| {
+    let Wanted { part, ask, cipher: before, .. } = wanted;
+    let part = *part;
+    let stays = |from: KeyGeneration, before: &Cipher| from == to && before.is_same(cipher, to);
+    let moved = |body: &mut Body, before: &Cipher| {
         if let Body::Data { bytes, checksums } = body
-            && checksums.key() != to
+            && !stays(checksums.key(), before)
         {
-            (*bytes, *checksums) = cipher.move_to(part, bytes, checksums.key(), to)?;
+            (*bytes, *checksums) = cipher.move_to(part, bytes, (before, checksums.key()), to)?;
         }
         Some(())
     };
-    match &mut wanted.ask {
-        Ask::Write(body) => moved(body),
+    match ask {
+        Ask::Write(body) => moved(body, before)?,
         Ask::CompareAndWrite { expected, body, .. } => {
-            if expected.key != to {
-                let (bytes, _) = cipher.move_to(part, &expected.bytes, expected.key, to)?;
+            if !stays(expected.key, before) {
+                let (bytes, _) = cipher.move_to(part, &expected.bytes, (before, expected.key), to)?;
                 **expected = Expected::new(bytes, expected.or_zeros).under(to);
             }
-            moved(body)
+            moved(body, before)?;
         }
-        Ask::Settle | Ask::Read | Ask::Status => Some(()),
+        Ask::Settle | Ask::Read | Ask::Status => {}
     }
+    *before = cipher.clone();
+    Some(())
 }

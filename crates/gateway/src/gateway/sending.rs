@@ -3,6 +3,7 @@
 
 use super::{Effect, Gateway};
 use crate::RETRY_INTERVAL;
+use crate::ciphers::Cipher;
 use crate::parts::{InFlight, PartId};
 use azekura_base::{Endpoint, PgId};
 use std::time::Duration;
@@ -30,6 +31,12 @@ impl Gateway {
             return; // A snapshot is being made: no copy would take it.
         }
         part.follow_head(volume.layer);
+        if !id.is_write()
+            && volume.key.is_some()
+            && let Some(cipher) = Cipher::of(volume, &self.keys)
+        {
+            part.set_cipher(cipher);
+        }
         let Some(group) = directory.group(part.wanted().pg) else { return };
         let Some(target) = part.target(group, directory.me(), |peer| directory.is_up(peer)) else { return };
         part.sent(target, now);

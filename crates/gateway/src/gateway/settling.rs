@@ -9,6 +9,7 @@
 //! Where the attachment ends by force, the fence does the same for all of its writes, and nothing is left to settle.
 
 use super::Gateway;
+use crate::ciphers::Cipher;
 use crate::cut::Part;
 use crate::operations::OpId;
 use crate::parts::{Ask, InFlight, PartId, Wanted};
@@ -63,7 +64,17 @@ impl Gateway {
             let Some(chunk) = view.spare_chunk(pg) else { continue };
             let part = Part { chunk, offset: 0, len: BLOCK_SIZE as u32 };
             let layer = view.layer;
-            let wanted = Wanted { op: OpId::NONE, index: 0, part, volume, attachment, layer, pg, ask: Ask::Settle };
+            let wanted = Wanted {
+                op: OpId::NONE,
+                index: 0,
+                part,
+                volume,
+                attachment,
+                layer,
+                pg,
+                ask: Ask::Settle,
+                cipher: Cipher::Plain,
+            };
             // Nobody may have used the volume since: its group has to be connected all the same.
             self.uses.note(volume, self.now);
             let in_flight = InFlight::new(wanted, self.now);

@@ -71,6 +71,8 @@ pub(crate) struct Wanted {
     pub(crate) layer: LayerId,
     pub(crate) pg: PgId,
     pub(crate) ask: Ask,
+    /// What it was encrypted with; of a read, what was there when it was sent last.
+    pub(crate) cipher: Cipher,
 }
 
 /// One part under way.
@@ -213,6 +215,11 @@ impl InFlight {
 
     fn expected(&self) -> Option<Box<Expected>> {
         if let Ask::CompareAndWrite { expected, .. } = &self.wanted.ask { Some(expected.clone()) } else { None }
+    }
+
+    /// It is sent while these keys are there.
+    pub(crate) fn set_cipher(&mut self, cipher: Cipher) {
+        self.wanted.cipher = cipher;
     }
 
     /// The part, to be sent anew as another one.

@@ -1,6 +1,6 @@
 //! Data keys of encrypted volumes.
 
-use azekura_base::{KeyGeneration, KeyId, LayerId};
+use azekura_base::{KeyGeneration, KeyId};
 use azekura_model::transitions::data_keys::{
     add_generation, forget_former, note_rekeyed, rewrap_key, write_with_newest,
 };
@@ -25,10 +25,10 @@ impl MetaClient {
         Ok(self.run("taking a data key into use", |records| write_with_newest(records, key, newest)).await?.0)
     }
 
-    /// Notes that all of a volume, with this head, is under this generation of its data key; gives whether it still has
-    /// that head.
-    pub async fn note_rekeyed(&self, volume: &str, head: LayerId, to: KeyGeneration) -> Result<bool, MetaError> {
-        Ok(self.run("noting a volume's data key", |records| note_rekeyed(records, volume, head, to)).await?.0)
+    /// Notes that all of a volume that has gone back to a snapshot so often is under this generation of its data key,
+    /// whose record has this revision; gives whether neither has changed.
+    pub async fn note_rekeyed(&self, volume: &str, reverts: u32, to: (KeyGeneration, i64)) -> Result<bool, MetaError> {
+        Ok(self.run("noting a volume's data key", |records| note_rekeyed(records, volume, reverts, to)).await?.0)
     }
 
     /// Forgets the former generations of a data key, if nobody needs them: true then.

@@ -216,6 +216,7 @@ fn finish_one(
         let (target, layer) = find_snapshot(records, &record, name)?;
         record.size_bytes = target.1.size_bytes;
         record.rekeyed = layer.1.rekeyed;
+        record.reverts += 1;
         txn = txn.when_as(&target.0);
     }
     txn = txn.when_as(&found).when_as(&head).when_as(&next_layer);

@@ -1,7 +1,7 @@
 //! Data keys come with the first volume that is encrypted with them, and go with their last user
 //! (docs/decisions/0038-encrypted-volumes.md).
 
-use azekura_base::{KeyGeneration, KeyId, LayerId};
+use azekura_base::{KeyGeneration, KeyId};
 
 use super::volumes::missing;
 use super::without;
@@ -133,19 +133,29 @@ pub fn write_with_newest(records: &Records<'_>, key: KeyId, newest: KeyGeneratio
     Ok(Step::Run(Txn::new().when_as(&found).put(&name, &record), true))
 }
 
-/// Notes that all which a volume shows is under this generation of its data key: it was passed through while `head`
-/// was its head. False when it has another one by now.
+/// Notes that all which a volume shows is under this generation of its data key: it was passed through when it had gone
+/// back to a snapshot `reverts` times, and the key's record had this revision. False when it has gone back once more by
+/// now, or the key is rotated further. A new head in between does not matter: it shows what the former one has, and
+/// what is written since.
 ///
 /// # Errors
 /// When the volume is missing.
-pub fn note_rekeyed(records: &Records<'_>, volume: &str, head: LayerId, to: KeyGeneration) -> Outcome<bool> {
+pub fn note_rekeyed(
+    records: &Records<'_>,
+    volume: &str,
+    reverts: u32,
+    (to, since): (KeyGeneration, i64),
+) -> Outcome<bool> {
     let [found, volumes] = records.find_all([&Key::Volume(volume), &Key::Counter("volumes")])?;
     let mut record: VolumeRecord = found.record()?.ok_or_else(|| missing(Kind::Volume, volume))?;
-    if record.head != head || record.rekeyed == Some(to) {
-        return Ok(Step::Done(record.head == head, found.mod_revision()));
+    let Some(key) = record.key else { return Ok(Step::Done(false, found.mod_revision())) };
+    let key = records.find(&Key::DataKey(key))?;
+    let is_so = record.reverts == reverts && key.mod_revision() == since;
+    if !is_so || record.rekeyed == Some(to) {
+        return Ok(Step::Done(is_so, found.mod_revision()));
     }
     record.rekeyed = Some(to);
-    let txn = Txn::new().when_as(&found).when_as(&volumes).put(&found.key, &record);
+    let txn = Txn::new().when_as(&found).when_as(&key).when_as(&volumes).put(&found.key, &record);
     Ok(Step::Run(txn.put(&volumes.key, &volumes.next_id()?), true))
 }
 

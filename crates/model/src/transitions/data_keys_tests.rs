@@ -207,10 +207,14 @@ fn add(memory: &mut Memory, wrapped: &str) -> Result<KeyGeneration, MetaError> {
     run(memory, |records| add_generation(records, KeyId(5), &another(wrapped)))
 }
 
+fn revision(memory: &Memory) -> i64 {
+    memory.model().data_keys[&KeyId(5)].mod_revision
+}
+
 /// The pass through a volume has found it all under this generation.
 fn rekeyed(memory: &mut Memory, name: &str, to: u8) -> bool {
-    let head = volume(memory, name).head;
-    run(memory, |records| note_rekeyed(records, name, head, number(to))).unwrap()
+    let (reverts, since) = (volume(memory, name).reverts, revision(memory));
+    run(memory, |records| note_rekeyed(records, name, reverts, (number(to), since))).unwrap()
 }
 
 fn forget(memory: &mut Memory, newest: u8) -> bool {
@@ -257,7 +261,6 @@ fn snapshots_clones_and_reverts_say_what_they_are_under() {
     let mut memory = with_clone();
     add(&mut memory, "1:11").unwrap();
     run(&mut memory, |records| write_with_newest(records, KeyId(5), number(1))).unwrap();
-    let before = volume(&memory, "e").head;
     assert!(rekeyed(&mut memory, "e", 1));
     let cut = |memory: &mut Memory, id: &str, wish: VolumeCut| {
         let volumes = run(memory, |r| begin_cut(r, id, NodeId(1), std::slice::from_ref(&wish), (7, 0))).unwrap();
@@ -265,7 +268,7 @@ fn snapshots_clones_and_reverts_say_what_they_are_under() {
         run(memory, |records| finish_cut(records, &cut)).unwrap();
     };
     cut(&mut memory, "2", VolumeCut::snapshot("e", "t", SnapshotOrigin::Person));
-    assert!(!run(&mut memory, |records| note_rekeyed(records, "e", before, number(1))).unwrap(), "it has another head");
+    assert!(rekeyed(&mut memory, "e", 1), "with another head");
     assert_eq!(volume(&memory, "e").rekeyed, Some(number(1)));
     let clone = |memory: &mut Memory, snapshot: &str, name: &str| {
         let spec = CloneSpec {
@@ -282,8 +285,11 @@ fn snapshots_clones_and_reverts_say_what_they_are_under() {
     assert_eq!(clone(&mut memory, "s", "h"), None);
     let back = VolumeCut { back_to: Some("s".into()), ..VolumeCut::snapshot("e", "u", SnapshotOrigin::Person) };
     cut(&mut memory, "3", back);
+    let since = revision(&memory);
     assert_eq!(volume(&memory, "e").rekeyed, None, "it shows what the older snapshot has");
-    assert_eq!(clone(&mut memory, "u", "i"), Some(number(1)));
+    let mut late =
+        |reverts, since| run(&mut memory, |records| note_rekeyed(records, "e", reverts, (number(1), since))).unwrap();
+    assert!(!late(0, since) && !late(1, since - 1), "it has gone back since, or it was another rotation");
 }
 
 /// A number that some volume says it is under, from a rotation long ago, must not be taken for the next one's work.

@@ -98,6 +98,7 @@ pub fn clone_snapshot(records: &Records<'_>, spec: &CloneSpec, uuid: &str, creat
         // Its blocks are the snapshot's.
         key: below.1.key,
         rekeyed: below.1.rekeyed,
+        reverts: 0,
         limits: from.limits,
         unknown: Unknown::default(),
     };

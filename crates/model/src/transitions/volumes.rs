@@ -208,6 +208,7 @@ pub fn create_volume(records: &Records<'_>, spec: &VolumeSpec, uuid: &str, creat
         source: None,
         key: spec.key.as_ref().map(|key| key.id),
         rekeyed: None,
+        reverts: 0,
         limits: spec.limits,
         unknown: Unknown::default(),
     };

@@ -6,23 +6,24 @@ use azekura_base::{RekeyProgress, RekeyWish, VolumeId};
 use std::collections::BTreeMap;
 
 impl Node {
-    /// All blocks of these volumes are to get the key that is written with, and of no others. [`Node::rekeying`] tells
+    /// All blocks of these volumes are to get the key that is written with, and of no others: the configuration of this
+    /// revision says so. [`Node::rekeying`] tells
     /// how far that is. Who asks has made sure that nobody writes to them under a former key any more.
-    pub fn rekey(&mut self, wishes: &BTreeMap<VolumeId, RekeyWish>) {
-        self.rekeying.follow(wishes);
+    pub fn rekey(&mut self, wishes: &BTreeMap<VolumeId, RekeyWish>, revision: u64) {
+        self.balance.rekeying.follow(wishes, revision);
     }
 
     /// How far the volumes are that get another key.
     pub fn rekeying(&self) -> impl Iterator<Item = (VolumeId, RekeyProgress)> + '_ {
-        self.rekeying.progress()
+        self.balance.rekeying.progress()
     }
 
     /// Asks for the chunks that are next.
     pub(crate) fn run_rekeying(&mut self) {
-        let now = self.now;
-        while let Some(next) = self.rekeying.next_chunk(now) {
-            let (volume, chunk) = next;
-            self.gateway.rekey(volume.0, (volume, ATTACHMENT), chunk, BLOCKS_MAX, now);
+        let (now, known) = (self.now, self.revision());
+        while let Some(next) = self.balance.rekeying.next_chunk(now, known) {
+            let (volume, chunk, to) = next;
+            self.gateway.rekey(volume.0, (volume, ATTACHMENT), (chunk, to), BLOCKS_MAX, now);
         }
     }
 }

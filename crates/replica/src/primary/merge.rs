@@ -62,9 +62,9 @@ impl Primary {
         }
     }
 
-    /// Why a merge is not carried out: its blocks are encrypted under another key, or hold something else than the write
-    /// expects. Both are answers as that of a read is: they are given under the lease alone. Without one, somebody else
-    /// may have let in what is expected.
+    /// Why a merge is not carried out: its blocks are encrypted under another key, or hold something else than the
+    /// write expects. Both are answers as that of a read is: they are given under the lease alone. Without one,
+    /// somebody else may have let in what is expected.
     fn refusal(&mut self, cx: &mut GroupCx, merge: &Merge) -> Option<IoStatus> {
         let refusal = merge.other_key().or_else(|| merge.difference().map(IoStatus::Miscompare))?;
         if !self.may_serve(cx, cx.now) {

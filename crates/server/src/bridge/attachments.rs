@@ -98,8 +98,8 @@ impl DataPlane for Plane {
         Box::pin(async move { self.shards.inspect(move |look| asked(look.node)).await })
     }
 
-    fn rekey(&self, wishes: BTreeMap<VolumeId, RekeyWish>) {
-        self.shards.first().send(Command::Rekey(wishes));
+    fn rekey(&self, wishes: BTreeMap<VolumeId, RekeyWish>, revision: i64) {
+        self.shards.first().send(Command::Rekey(wishes, revision.unsigned_abs()));
     }
 
     fn rekeying(&self) -> Later<'_, BTreeMap<VolumeId, RekeyProgress>> {

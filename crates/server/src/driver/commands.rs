@@ -75,8 +75,9 @@ pub enum Command {
     Inspect(Box<dyn FnOnce(Inspection<'_>) + Send>),
     /// Scrub a group that this node is primary of.
     Scrub(PgId, ScrubWish),
-    /// Have all blocks of these volumes, and of no others, get the key that is written with.
-    Rekey(BTreeMap<VolumeId, RekeyWish>),
+    /// Have all blocks of these volumes, and of no others, get the key that is written with: the configuration of this
+    /// revision says so.
+    Rekey(BTreeMap<VolumeId, RekeyWish>, u64),
     /// Take leave of the other nodes; answered with the number of groups that still wait for something.
     Leave(oneshot::Sender<usize>),
     /// Stop; answered when all devices are closed.

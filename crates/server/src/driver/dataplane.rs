@@ -376,7 +376,7 @@ impl DataPlane {
                 let (connections, throttled) = (frontend.opened(), frontend.throttled());
                 see(Inspection { node: &self.node, connections, throttled });
             }
-            Command::Rekey(wishes) => self.node.rekey(&wishes),
+            Command::Rekey(wishes, revision) => self.node.rekey(&wishes, revision),
             Command::Scrub(pg, wish) => self.node.scrub(pg, wish),
             Command::Leave(busy) => {
                 let _ = busy.send(self.node.leave());

@@ -25,17 +25,7 @@ impl World {
     pub(crate) fn quiet_down(&mut self) {
         self.let_copies_stay(false);
         let limit = self.now + QUIET_MAX + self.giving_up_max();
-        let up = |world: &World| world.endpoints().into_iter().all(|at| world.ready_life(at).is_some());
-        let idle = |world: &World| {
-            up(world)
-                && world.scene.clients.idle()
-                && world.holders().idle()
-                && world.reservers().idle()
-                && world.cuts.idle()
-                && world.scene.snapshots.idle()
-                && world.scene.lost.idle()
-                && !world.has_planned_stop()
-        };
+        let idle = World::is_idle;
         // What was sent to a device that kept silent, while there were faults, is asked for again by then.
         let soon = self.now + ANSWER_WAIT + SETTLE_STEP;
         let (is_idle, asked_again) = (self.run_until(soon, idle), self.asked_again());
@@ -101,6 +91,19 @@ impl World {
         self.let_copies_answer(self.plan.ack);
         self.record_unanswered();
         self.check_history();
+    }
+
+    /// All processes are up, and nothing is under way.
+    fn is_idle(&self) -> bool {
+        self.endpoints().into_iter().all(|at| self.ready_life(at).is_some())
+            && self.scene.clients.idle()
+            && self.holders().idle()
+            && self.reservers().idle()
+            && self.cuts.idle()
+            && self.scene.snapshots.idle()
+            && self.scene.lost.idle()
+            && self.is_rekeyed()
+            && !self.has_planned_stop()
     }
 
     /// Where leaves of the map decay, the groups write blocks anew of which a copy knows nothing.

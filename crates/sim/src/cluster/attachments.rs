@@ -103,7 +103,8 @@ impl Holders {
         let mut hosts = Random::new(leaving.clone().below(u64::MAX) ^ 0x7061_7468);
         let (hosts, alone) = (plan.mode == Mode::Attachments && hosts.chance(50), hosts.chance(50));
         Holders {
-            recorded: on || plan.mode == Mode::Fsx,
+            // Who rotates a key has to know who may write.
+            recorded: on || plan.rekeys || plan.mode == Mode::Fsx,
             on,
             attached: BTreeMap::new(),
             reading: BTreeSet::new(),

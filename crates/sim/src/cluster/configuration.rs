@@ -9,13 +9,17 @@ mod news;
 use crate::cluster::records::CLASS;
 use crate::kernel::process::Life;
 use crate::kernel::random::Random;
-use azekura_base::{DeviceId, NodeId, PgId, VolumeId};
+use azekura_base::{DeviceId, KeyId, NodeId, PgId, VolumeId, mix64};
+use azekura_cipher::{VolumeKey, VolumeKeys};
 use azekura_frontend::Reservations;
 use azekura_model::history::{Copied, is_lasting};
 use azekura_model::transitions::alive::Claim;
 use azekura_model::transitions::groups::{Proposed, confirm_copy_forgotten, propose, replace_group};
 use azekura_model::transitions::restored::{Restoration, RestoreMoment, plan_restore};
-use azekura_model::{ClassRecord, GroupRecord, Halt, Key, Memory, MetaError, Model, Outcome, Records, Step, Txn};
+use azekura_model::{
+    ClassRecord, DataKeyRecord, GroupRecord, Halt, Key, Memory, MetaError, Model, Outcome, Records, Step, Txn,
+    WrappedKey,
+};
 use azekura_node::{ClusterView, Views, proposal_of};
 use azekura_replica::{AckRule, GroupConfig};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +40,9 @@ pub(crate) enum Lacks {
 /// The reservations of all volumes that have a record.
 pub(crate) type AllReservations = BTreeMap<VolumeId, Arc<Reservations>>;
 
+/// The data keys of encrypted volumes, as every node opens them.
+pub(crate) type DataKeyring = azekura_gateway::Keyring;
+
 /// Pause before a client asks again.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
@@ -48,6 +55,10 @@ pub(crate) struct Configuration {
     view: Arc<ClusterView>,
     /// And of reservations.
     reservations: Arc<AllReservations>,
+    /// And of data keys.
+    keys: Arc<DataKeyring>,
+    /// All data keys that were ever opened: who opens one again has the same.
+    opened: BTreeMap<u64, Arc<VolumeKey>>,
     /// How long requests on volumes wait: also times that are no whole seconds, as the records have them.
     io_timeouts: BTreeMap<String, Duration>,
     /// The latest news that each process has had: news that it overtook is void.
@@ -82,6 +93,8 @@ impl Configuration {
             views: Views::default(),
             view: Arc::default(),
             reservations: Arc::default(),
+            keys: Arc::default(),
+            opened: BTreeMap::new(),
             io_timeouts,
             known: BTreeMap::new(),
             away: BTreeMap::new(),
@@ -118,6 +131,8 @@ impl Configuration {
             (*id, same.cloned().unwrap_or_else(|| Arc::new(Reservations::of(record.record.clone()))))
         });
         self.reservations = Arc::new(now.collect());
+        let opened = &mut self.opened;
+        self.keys = Arc::new(self.store.model().data_keys.values().map(|record| open(record, opened)).collect());
     }
 
     /// The records.
@@ -339,4 +354,22 @@ impl Configuration {
             }
         }
     }
+}
+
+/// A data key as every node opens it: the bytes of a key follow from its name.
+fn open(
+    record: &DataKeyRecord,
+    opened: &mut BTreeMap<u64, Arc<VolumeKey>>,
+) -> (KeyId, Result<Arc<VolumeKeys>, String>) {
+    let key = |generation: &WrappedKey| {
+        let nth: u64 = generation.wrapped.parse().expect("keys are numbered");
+        let new = || {
+            let bytes = std::array::from_fn(|at| mix64(nth << 8 | at as u64) as u8);
+            Arc::new(VolumeKey::new(&bytes).expect("its halves differ"))
+        };
+        (generation.number, opened.entry(nth).or_insert_with(new).clone())
+    };
+    let writing = record.current().expect("one is written with").number;
+    let keys = VolumeKeys::new(record.generations.iter().map(key).collect(), writing);
+    (record.id, Ok(Arc::new(keys.expect("each generation is there once"))))
 }

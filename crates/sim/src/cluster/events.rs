@@ -1,6 +1,6 @@
 //! What happens in a cluster, and whom it is told.
 
-use crate::cluster::configuration::AllReservations;
+use crate::cluster::configuration::{AllReservations, DataKeyring};
 use crate::kernel::network::{ConnId, Network, Passage, Side};
 use crate::kernel::process::Life;
 use crate::kernel::rings::Rings;
@@ -41,7 +41,7 @@ pub(crate) enum Event<C> {
     /// The proposer learns the outcome: accepted in this revision, or not.
     Proposed { to: Life, pg: PgId, device: DeviceId, version: u64, accepted: Option<u64> },
     /// A node learns of the configuration.
-    Configure(Life, Arc<ClusterView>, Arc<AllReservations>),
+    Configure(Life, Arc<ClusterView>, Arc<AllReservations>, Arc<DataKeyring>),
     /// A process goes on with a command of reservations.
     Reserve(Life, u64),
     /// What a process heeds of reservations gets to the store.

@@ -255,7 +255,7 @@ impl<S: Scene> Cluster<S> {
             Event::Proposed { to, pg, device, version, accepted } => {
                 self.tell(to, |node| node.proposal_done(pg, device, version, accepted));
             }
-            Event::Configure(life, view, reservations) => self.configure(life, &view, &reservations),
+            Event::Configure(life, view, reservations, keys) => self.configure(life, &view, &reservations, &keys),
             Event::Reserve(life, token) => self.reserve_further(life, token),
             Event::Heed(life) => self.heed(life),
             Event::Errand(life, volume) => self.run_errand(life, volume),

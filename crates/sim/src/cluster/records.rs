@@ -2,13 +2,14 @@
 
 use crate::kernel::random::Random;
 use crate::plan::{Mode, Plan};
-use azekura_base::{CHUNK_SIZE, DeviceId, LayerId, NodeId, PeerKey, PgId, Shard, Transport, VolumeId};
+use crate::workloads::rekeys::KEY;
+use azekura_base::{CHUNK_SIZE, DeviceId, KeyGeneration, LayerId, NodeId, PeerKey, PgId, Shard, Transport, VolumeId};
 use azekura_model::transitions::groups::NewGroup;
 use azekura_model::transitions::identity::ensure_cluster;
 use azekura_model::transitions::members::{DeviceSpec, NodeSpec, register_device, register_node};
 use azekura_model::{
-    AckRule, ClassRecord, ClusterRecord, FailureDomain, Key, LayerRecord, LayerState, Memory, Outcome, Records,
-    SettingsRecord, Step, Txn, Unknown, VolumeAccess, VolumeRecord,
+    AckRule, ClassRecord, ClusterRecord, DataKeyRecord, FILE_PROVIDER, FailureDomain, Key, LayerRecord, LayerState,
+    Memory, Outcome, Records, SettingsRecord, Step, Txn, Unknown, VolumeAccess, VolumeRecord, WrappedKey,
 };
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU8;
@@ -97,7 +98,31 @@ pub(crate) fn draw(plan: &Plan, random: &mut Random, mut settings: Random) -> Me
         txn = put(txn, Key::Settings, &set);
     }
     memory.run(&txn).expect("there are no conditions");
+    if plan.rekeys {
+        encrypt(&mut memory);
+    }
     memory
+}
+
+/// All volumes have one data key.
+fn encrypt(memory: &mut Memory) {
+    let (generations, unknown) = (vec![wrapped_key(0)], Unknown::default());
+    let record = DataKeyRecord { id: KEY, generations, writing: None, unknown };
+    let mut txn = put(Txn::new(), Key::DataKey(KEY), &record);
+    for volume in memory.model().volumes.values() {
+        txn = put(txn, Key::Volume(&volume.name), &VolumeRecord { key: Some(KEY), ..volume.record.clone() });
+    }
+    for layer in memory.model().layers.values() {
+        txn = put(txn, Key::Layer(layer.id), &layer.record.clone().with_key(Some(KEY)));
+    }
+    memory.run(&txn).expect("there are no conditions");
+}
+
+/// The nth key that was ever made. Its number is given when it is added.
+pub(crate) fn wrapped_key(nth: u64) -> WrappedKey {
+    let number = KeyGeneration::FIRST;
+    let (provider, wrapped) = (FILE_PROVIDER.to_owned(), nth.to_string());
+    WrappedKey { number, provider, wrapped, check: String::new(), created: String::new(), unknown: Unknown::default() }
 }
 
 /// Executes a transition that nobody contends with.
@@ -172,6 +197,7 @@ fn put_volume(
         source: None,
         key: None,
         rekeyed: None,
+        reverts: 0,
         limits: None,
         unknown: Unknown::default(),
     };

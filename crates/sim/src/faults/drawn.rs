@@ -4,6 +4,7 @@ use crate::checks::slowness::SlowCopies;
 use crate::faults::guests::Guests;
 use crate::faults::keys::Keys;
 use crate::kernel::random::Random;
+use crate::workloads::rekeys::Rekeys;
 use azekura_base::{DeviceId, NodeId, PgId};
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ pub(crate) struct Faults {
     pub(super) decaying: DeviceId,
     pub(crate) guests: Guests,
     pub(crate) keys: Keys,
+    /// The rotations of the data key: no fault, but all that it meets is.
+    pub(crate) rekeys: Rekeys,
     /// For how long groups have waited for copies on slow devices.
     pub(crate) slow_copies: SlowCopies,
     /// None happens any more, although clients go on.
@@ -24,7 +27,12 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    pub(crate) fn new([directed, initialising, keys]: [Random; 3], decaying: DeviceId, guests: Guests) -> Faults {
+    pub(crate) fn new(
+        [directed, initialising, keys]: [Random; 3],
+        decaying: DeviceId,
+        guests: Guests,
+        rekeys: Rekeys,
+    ) -> Faults {
         Faults {
             directed,
             initialising,
@@ -32,6 +40,7 @@ impl Faults {
             decaying,
             guests,
             keys: Keys::new(keys),
+            rekeys,
             slow_copies: SlowCopies::default(),
             over: false,
         }

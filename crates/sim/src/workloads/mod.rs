@@ -5,5 +5,6 @@ pub(crate) mod contents;
 pub(crate) mod fsx;
 pub(crate) mod lost;
 pub(crate) mod preempter;
+pub(crate) mod rekeys;
 pub(crate) mod snapshots;
 pub(crate) mod usurper;

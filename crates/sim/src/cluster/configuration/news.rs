@@ -1,6 +1,6 @@
 //! How processes hear of the configuration, and how they change it.
 
-use super::{AllReservations, Configuration, RETRY_PAUSE};
+use super::{AllReservations, Configuration, DataKeyring, RETRY_PAUSE};
 use crate::cluster::events::Event;
 use crate::cluster::{Cluster, Scene};
 use crate::kernel::process::Life;
@@ -26,17 +26,27 @@ impl<S: Scene> Cluster<S> {
             self.cuts.unrevert(Arc::make_mut(&mut view));
         }
         let reservations = Arc::clone(&self.configuration.reservations);
-        self.queue.push(at, Event::Configure(life, view, reservations));
+        let keys = Arc::clone(&self.configuration.keys);
+        self.queue.push(at, Event::Configure(life, view, reservations, keys));
     }
 
     /// News has come.
-    pub(crate) fn configure(&mut self, life: Life, view: &ClusterView, reservations: &AllReservations) {
+    pub(crate) fn configure(
+        &mut self,
+        life: Life,
+        view: &ClusterView,
+        reservations: &AllReservations,
+        keys: &Arc<DataKeyring>,
+    ) {
         let unheard = self.plan.lie == Some(Lie::UnheardDeletions);
         let known = self.configuration.known.entry(life).or_default();
         if view.revision >= *known {
             *known = view.revision;
             if self.reservers.on {
                 self.front(life, |frontend, context| frontend.reservations_known(reservations.clone(), context));
+            }
+            if !keys.is_empty() {
+                self.tell(life, |node| node.set_keys(Arc::clone(keys)));
             }
             self.tell(life, |node| node.configure(view.clone()));
             self.front(life, |frontend, context| match unheard {
