@@ -59,8 +59,8 @@ impl Node {
                 azekura_gateway::Effect::Complete(token, outcome) => {
                     self.effects.push_back(Effect::Complete(token, outcome));
                 }
-                azekura_gateway::Effect::Rekeyed(volume, result) => {
-                    self.balance.rekeying.answered(VolumeId(volume), result.ok(), self.now);
+                azekura_gateway::Effect::Rekeyed(number, result) => {
+                    self.balance.rekeying.answered(number, result.ok(), self.now);
                 }
                 azekura_gateway::Effect::Send(to, message) => self.send_to(to, message),
             }

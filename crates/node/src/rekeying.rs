@@ -27,8 +27,8 @@ const OVERTAKEN_PAUSE: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 struct Pass {
     progress: RekeyProgress,
-    /// The gateway has been asked for a chunk.
-    asked: bool,
+    /// The gateway has been asked for a chunk, under this number.
+    asked: Option<u64>,
     /// It is not to be asked before.
     not_before: Duration,
     /// Nor before the node knows the configuration up to here: it could look at another head than the wish means.
@@ -39,7 +39,7 @@ impl Pass {
     fn new(wish: RekeyWish, revision: u64) -> Pass {
         let of = wish.size.div_ceil(CHUNK_SIZE as u64) as u32;
         let progress = RekeyProgress { wish, chunks: 0, of, moved: 0 };
-        Pass { progress, asked: false, not_before: Duration::ZERO, revision }
+        Pass { progress, asked: None, not_before: Duration::ZERO, revision }
     }
 }
 
@@ -47,6 +47,9 @@ impl Pass {
 #[derive(Debug, Default)]
 pub(crate) struct Rekeying {
     passes: BTreeMap<VolumeId, Pass>,
+    /// Chunks that have been asked for: each has its number. A pass that has begun anew doesn't take an answer to what
+    /// was asked for the one before.
+    asked: u64,
 }
 
 impl Rekeying {
@@ -59,18 +62,21 @@ impl Rekeying {
         }
     }
 
-    /// The next chunk that is to be asked for by a node that knows the configuration up to `known`.
-    fn next_chunk(&mut self, now: Duration, known: u64) -> Option<(VolumeId, ChunkIndex, KeyGeneration)> {
+    /// The next chunk that is to be asked for, and under which number, by a node that knows the configuration up to
+    /// `known`.
+    fn next_chunk(&mut self, now: Duration, known: u64) -> Option<(u64, VolumeId, ChunkIndex, KeyGeneration)> {
         let mut open = self.passes.iter_mut().filter(|(_, pass)| !pass.progress.is_done()).take(RUNNING_MAX);
-        let (volume, pass) = open.find(|(_, pass)| !pass.asked && now >= pass.not_before && known >= pass.revision)?;
-        pass.asked = true;
-        Some((*volume, ChunkIndex(pass.progress.chunks), pass.progress.wish.key))
+        let (volume, pass) =
+            open.find(|(_, pass)| pass.asked.is_none() && now >= pass.not_before && known >= pass.revision)?;
+        self.asked += 1;
+        pass.asked = Some(self.asked);
+        Some((self.asked, *volume, ChunkIndex(pass.progress.chunks), pass.progress.wish.key))
     }
 
-    /// A chunk of a volume was asked for and is done, as far as it could be; `None`: it could not.
-    pub(crate) fn answered(&mut self, volume: VolumeId, done: Option<Rekeyed>, now: Duration) {
-        let Some(pass) = self.passes.get_mut(&volume).filter(|pass| pass.asked) else { return };
-        pass.asked = false;
+    /// What was asked for under this number is done, as far as it could be; `None`: it could not.
+    pub(crate) fn answered(&mut self, number: u64, done: Option<Rekeyed>, now: Duration) {
+        let Some(pass) = self.passes.values_mut().find(|pass| pass.asked == Some(number)) else { return };
+        pass.asked = None;
         let Some(Rekeyed { moved, left }) = done else {
             pass.not_before = now + RETRY_PAUSE;
             return;
@@ -86,7 +92,7 @@ impl Rekeying {
     /// When the next chunk can be asked for, if one waits for time to pass.
     pub(crate) fn next(&self) -> Option<Duration> {
         let open = self.passes.values().filter(|pass| !pass.progress.is_done()).take(RUNNING_MAX);
-        open.filter(|pass| !pass.asked).map(|pass| pass.not_before).min()
+        open.filter(|pass| pass.asked.is_none()).map(|pass| pass.not_before).min()
     }
 
     /// How far each volume is.
@@ -111,7 +117,27 @@ mod tests {
     }
 
     fn chunk(rekeying: &mut Rekeying) -> Option<(u64, u32)> {
-        rekeying.next_chunk(NOW, 9).map(|(volume, chunk, _)| (volume.0, chunk.0))
+        rekeying.next_chunk(NOW, 9).map(|(_, volume, chunk, _)| (volume.0, chunk.0))
+    }
+
+    /// The answer to what was asked for last.
+    fn answer(rekeying: &mut Rekeying, done: Option<Rekeyed>) {
+        rekeying.answered(rekeying.asked, done, NOW);
+    }
+
+    /// Else a chunk would count as passed through that was looked at for another key, or in another head.
+    #[test]
+    fn an_answer_for_the_pass_before_is_none_for_this_one() {
+        let mut rekeying = Rekeying::default();
+        rekeying.follow(&of(&[(1, wish(2))]), 9);
+        assert_eq!(chunk(&mut rekeying), Some((1, 0)));
+        let former = rekeying.asked;
+        rekeying.follow(&of(&[(1, RekeyWish { since: 8, ..wish(2) })]), 9);
+        assert_eq!(chunk(&mut rekeying), Some((1, 0)));
+        rekeying.answered(former, Some(Rekeyed::default()), NOW);
+        assert_eq!(chunk(&mut rekeying), None, "it is under way still");
+        answer(&mut rekeying, Some(Rekeyed::default()));
+        assert_eq!(chunk(&mut rekeying), Some((1, 1)));
     }
 
     #[test]
@@ -120,12 +146,12 @@ mod tests {
         rekeying.follow(&of(&[(1, wish(2))]), 9);
         let done = |moved, left| Some(Rekeyed { moved, left });
         assert_eq!((chunk(&mut rekeying), chunk(&mut rekeying)), (Some((1, 0)), None), "one at a time");
-        rekeying.answered(VolumeId(1), done(32, 7), NOW);
+        answer(&mut rekeying, done(32, 7));
         assert_eq!(chunk(&mut rekeying), Some((1, 0)), "some are left");
-        rekeying.answered(VolumeId(1), done(7, 0), NOW);
+        answer(&mut rekeying, done(7, 0));
         assert_eq!(chunk(&mut rekeying), Some((1, 1)));
         assert!(!rekeying.progress().next().unwrap().1.is_done());
-        rekeying.answered(VolumeId(1), done(0, 0), NOW);
+        answer(&mut rekeying, done(0, 0));
         assert_eq!((chunk(&mut rekeying), rekeying.next()), (None, None));
         let progress = RekeyProgress { wish: wish(2), chunks: 2, of: 2, moved: 39 };
         assert_eq!(rekeying.progress().collect::<Vec<_>>(), [(VolumeId(1), progress)]);
@@ -138,7 +164,7 @@ mod tests {
         rekeying.follow(&of(&[(1, wish(1))]), 9);
         for (result, pause) in [(None, RETRY_PAUSE), (Some(Rekeyed { moved: 0, left: 4 }), OVERTAKEN_PAUSE)] {
             assert!(rekeying.next_chunk(NOW + RETRY_PAUSE, 9).is_some());
-            rekeying.answered(VolumeId(1), result, NOW);
+            answer(&mut rekeying, result);
             assert_eq!((chunk(&mut rekeying), rekeying.next()), (None, Some(NOW + pause)));
         }
     }
@@ -148,14 +174,14 @@ mod tests {
         let mut rekeying = Rekeying::default();
         rekeying.follow(&of(&[(1, wish(9)), (2, wish(9))]), 9);
         assert_eq!(chunk(&mut rekeying), Some((1, 0)));
-        rekeying.answered(VolumeId(1), Some(Rekeyed::default()), NOW);
+        answer(&mut rekeying, Some(Rekeyed::default()));
         rekeying.follow(&of(&[(1, wish(9))]), 9);
         assert_eq!(chunk(&mut rekeying), Some((1, 1)), "the same wish goes on");
         rekeying.follow(&of(&[(1, RekeyWish { since: 8, ..wish(9) })]), 9);
-        rekeying.answered(VolumeId(1), Some(Rekeyed::default()), NOW);
+        answer(&mut rekeying, Some(Rekeyed::default()));
         assert_eq!(chunk(&mut rekeying), Some((1, 0)), "another rotation to the same number");
         rekeying.follow(&of(&[(1, RekeyWish { reverts: 1, ..wish(9) })]), 9);
-        rekeying.answered(VolumeId(1), Some(Rekeyed::default()), NOW);
+        answer(&mut rekeying, Some(Rekeyed::default()));
         assert_eq!(chunk(&mut rekeying), Some((1, 0)));
     }
 
@@ -175,7 +201,7 @@ mod tests {
         rekeying.follow(&(0..9).map(|id| (VolumeId(id), wish(1))).collect(), 9);
         let first: Vec<_> = std::iter::from_fn(|| chunk(&mut rekeying)).map(|(volume, _)| volume).collect();
         assert_eq!(first, [0, 1, 2, 3]);
-        rekeying.answered(VolumeId(2), Some(Rekeyed::default()), NOW);
+        rekeying.answered(3, Some(Rekeyed::default()), NOW);
         assert_eq!(chunk(&mut rekeying), Some((4, 0)));
     }
 }

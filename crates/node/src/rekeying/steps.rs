@@ -22,8 +22,8 @@ impl Node {
     pub(crate) fn run_rekeying(&mut self) {
         let (now, known) = (self.now, self.revision());
         while let Some(next) = self.balance.rekeying.next_chunk(now, known) {
-            let (volume, chunk, to) = next;
-            self.gateway.rekey(volume.0, (volume, ATTACHMENT), (chunk, to), BLOCKS_MAX, now);
+            let (number, volume, chunk, to) = next;
+            self.gateway.rekey(number, (volume, ATTACHMENT), (chunk, to), BLOCKS_MAX, now);
         }
     }
 }
