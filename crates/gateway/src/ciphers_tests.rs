@@ -11,9 +11,9 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const HOME: Endpoint = Endpoint::first(NodeId(1));
-const KEY: KeyId = KeyId(5);
-const HELD: Generation = Generation(4);
+pub(crate) const HOME: Endpoint = Endpoint::first(NodeId(1));
+pub(crate) const KEY: KeyId = KeyId(5);
+pub(crate) const HELD: Generation = Generation(4);
 
 fn key() -> VolumeKey {
     VolumeKey::new(&std::array::from_fn(|at| at as u8)).unwrap()
@@ -23,7 +23,8 @@ fn keyring(key: Result<VolumeKey, String>) -> Arc<Keyring> {
     Arc::new(BTreeMap::from([(KEY, key.map(|key| Arc::new(VolumeKeys::first(Arc::new(key)))))]))
 }
 
-fn gateway(keys: Arc<Keyring>) -> Gateway {
+/// A gateway with an encrypted volume `v` of 32 MiB, in one group, which is here.
+pub(crate) fn gateway(keys: Arc<Keyring>) -> Gateway {
     let mut gateway = Gateway::new(HOME, SessionId(9));
     let volume = VolumeView {
         id: VolumeId(1),

@@ -1,9 +1,10 @@
 //! Blocks under former keys: they are read with those, changed on their way, and get the key that is written with.
 
+use crate::ciphers_tests::{HELD, HOME, KEY, gateway};
 use crate::*;
 use azekura_base::{
-    BLOCK_SIZE, BlockIndex, BlockRange, Body, CHUNK_BLOCKS, Checksums, ChunkIndex, Endpoint, Extent, Generation,
-    IoStatus, KeyGeneration, KeyId, LayerId, NodeId, PgId, Run, SessionId, VolumeId, block_checksums,
+    BLOCK_SIZE, BlockIndex, BlockRange, Body, CHUNK_BLOCKS, Checksums, ChunkIndex, Extent, IoStatus, KeyGeneration,
+    KeyId, Run, VolumeId, block_checksums,
 };
 use azekura_cipher::{UNIT_SIZE, VolumeKey, VolumeKeys};
 use azekura_wire::{Message, ReadDone, StatusDone, WriteDone, WriteRequest};
@@ -11,9 +12,6 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-const HOME: Endpoint = Endpoint::first(NodeId(1));
-const KEY: KeyId = KeyId(5);
-const HELD: Generation = Generation(4);
 const CHUNK: ChunkIndex = ChunkIndex(0);
 
 fn generation(number: u8) -> KeyGeneration {
@@ -53,23 +51,7 @@ struct Rig {
 
 impl Rig {
     fn new(ring: Arc<Keyring>) -> Rig {
-        let mut gateway = Gateway::new(HOME, SessionId(9));
-        let volume = VolumeView {
-            id: VolumeId(1),
-            name: "v".into(),
-            size: 32 << 20,
-            layer: LayerId(1),
-            cut: None,
-            read_only: false,
-            io_timeout: None,
-            groups: [PgId(0)].into(),
-            group_offset: 0,
-            key: Some(KEY),
-            limits: None,
-        };
-        let group = GroupView { primary: HOME, copies: vec![HOME], primary_reads: false };
-        gateway.configure(BTreeMap::from([("v".into(), Arc::new(volume))]), BTreeMap::from([(PgId(0), group)]));
-        gateway.set_keys(ring);
+        let gateway = gateway(ring);
         let (outcomes, rekeyed) = (Vec::new(), Vec::new());
         Rig { gateway, held: BTreeMap::new(), before_write: BTreeMap::new(), writes: 0, outcomes, rekeyed }
     }

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 impl Node {
     /// All blocks of these volumes are to get the key that is written with, and of no others: the configuration of this
-    /// revision says so. [`Node::rekeying`] tells
-    /// how far that is. Who asks has made sure that nobody writes to them under a former key any more.
+    /// revision says so. [`Node::rekeying`] tells how far that is. Who asks has made sure that nobody writes to them
+    /// under a former key any more.
     pub fn rekey(&mut self, wishes: &BTreeMap<VolumeId, RekeyWish>, revision: u64) {
         self.balance.rekeying.follow(wishes, revision);
     }
