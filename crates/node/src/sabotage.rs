@@ -6,6 +6,7 @@ thread_local! {
     static BLIND: Cell<bool> = const { Cell::new(false) };
     static CREDULOUS: Cell<bool> = const { Cell::new(false) };
     static FAITHFUL: Cell<bool> = const { Cell::new(false) };
+    static FORGETFUL: Cell<bool> = const { Cell::new(false) };
 }
 
 /// From now on, on this thread, devices that hang are not noticed before they are out of service.
@@ -33,4 +34,13 @@ pub fn keep_keys(on: bool) {
 
 pub(crate) fn keeps_keys() -> bool {
     FAITHFUL.get()
+}
+
+/// From now on, on this thread, a pass for another key takes the answer for the pass before as its own.
+pub fn take_any_answer(on: bool) {
+    FORGETFUL.set(on);
+}
+
+pub(crate) fn takes_any_answer() -> bool {
+    FORGETFUL.get()
 }

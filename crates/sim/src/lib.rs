@@ -48,6 +48,7 @@ pub fn run(seed: u64, plan: &Plan) -> Result<Report, Violation> {
         azekura_gateway::sabotage::settle_nothing(plan.lie == Some(Lie::ForgottenErrors));
         azekura_node::sabotage::ignore_keys(plan.lie == Some(Lie::IgnoredKeys));
         azekura_node::sabotage::keep_keys(plan.lie == Some(Lie::KeptKeys));
+        azekura_node::sabotage::take_any_answer(plan.lie == Some(Lie::StaleAnswers));
         azekura_node::sabotage::overlook_hangs(plan.lie == Some(Lie::UnnoticedHang));
         azekura_replica::sabotage::bear_slowness(plan.lie == Some(Lie::UnnoticedSlowness));
         azekura_replica::sabotage::compare_beside_writes(plan.lie == Some(Lie::CompareBesideWrites));

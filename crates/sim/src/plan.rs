@@ -110,6 +110,9 @@ pub enum Lie {
     EveryPathWrites,
     /// Blocks get another key, and the former one goes, without a look at who may still write under that.
     HastyRekeying,
+    /// A pass through a volume takes the answer for the pass before, which was for another key or another head.
+    #[cfg(feature = "sabotage")]
+    StaleAnswers,
     /// The network answers a `Freeze` in the place of the primary, which never hears of it: some groups go on before
     /// all have stopped.
     UnheardFreeze,

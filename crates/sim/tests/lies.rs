@@ -336,3 +336,12 @@ fn keys_that_go_before_all_have_stopped_to_write_under_them_are_noticed() {
     };
     assert!(first_caught(plan).is_some());
 }
+
+#[test]
+fn answers_for_the_pass_before_are_noticed() {
+    let plan = |seed| {
+        let plan = Plan::draw(Mode::Fsx, seed);
+        Plan { lie: Some(Lie::StaleAnswers), rekeys: true, devices_hang: false, new_logs: false, ..plan }
+    };
+    assert!(first_caught(plan).is_some());
+}
