@@ -12,6 +12,7 @@ usage: ./dev bench [--secs N] [--size 2G] [--targets azekura,qemu-nbd[,raw]] [--
        ./dev bench large [--minutes 10] [--secs N] [--rounds N] [--only REGEX] [--before BINARY] [--device-size 12GiB]
                    [--memory SIZE] [--json FILE] [--record]
        ./dev bench shards [--secs N] [--rounds N] [--size 2G] [--json FILE] [--record]
+       ./dev bench secure [--secs N] [--rounds N] [--size 2G] [--json FILE] [--record]
 
 The first form runs nine fio tests on a volume with two copies of a fresh three-node cluster (its own folder, not
 ./dev up's) and, turn by turn, the same tests on qemu-nbd over a raw file without copies. It prints IOPS or MiB/s,
@@ -27,7 +28,8 @@ compares volumes whose map is large with small ones: random writes to 6 GiB spre
 write, memory, dense data that is more than the map's cache holds, the restart of a killed node, large reads of what was
 written at random. --only chooses among its figures by name: rate, p99, afterwards, map_bytes, restart, dense,
 sequential. It needs 40 GiB of disk. `shards` compares machines of four devices that have one, two and four shards, and of four
-processes, at full load and at half of what one shard gives; it needs 48 GiB of disk.
+processes, at full load and at half of what one shard gives; it needs 48 GiB of disk. `secure` compares clusters with TLS
+between their nodes, and with an encrypted volume, with one that has neither, and writes to a volume whose key is rotated.
 TEXT
 }
 

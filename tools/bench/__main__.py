@@ -13,7 +13,8 @@ from pathlib import Path
 from tools.harness.document import PERFORMANCE, replace_part, set_figures
 from tools.harness.folders import new_folder
 
-from . import fio, idle, large, machine, report, shards, snapshots, stuck, sustained
+from . import fio, idle, large, machine, report, secure, shards, snapshots, stuck, sustained
+from .measure import run_test
 from .plan import FILL, READ_ONCE, TESTS
 from .sizes import parse_size
 from .targets import Azekura, Before, Encrypted, QemuNbd, Raw
@@ -28,7 +29,7 @@ def arguments():
     parser.add_argument(
         "what",
         nargs="?",
-        choices=["tests", "sustained", "idle", "snapshots", "stuck", "large", "shards"],
+        choices=["tests", "sustained", "idle", "snapshots", "stuck", "large", "shards", "secure"],
         default="tests",
     )
     parser.add_argument("--secs", type=int, default=8, help="seconds a test (default 8)")
@@ -84,23 +85,6 @@ def make_targets(options, folder):
         if name not in known:
             sys.exit(f"bench: there is no target '{name}': {', '.join(known)}")
     return [known[name]() for name in names]
-
-
-def run_test(target, test, options, folder):
-    """One test on one target, with the CPU time that its server processes spent meanwhile."""
-    words = fio.command(target.engine(), options.size, test.arguments, options.secs)
-    cpu_before = target.cpu_seconds()
-    raw = fio.run(words, options.secs, folder)
-    cpu_s = target.cpu_seconds() - cpu_before
-    measurement = fio.measure(raw)
-    return report.Run(
-        target=target.name,
-        test=test.name,
-        measurement=measurement,
-        server_cpu_us=cpu_s * 1e6 / measurement.requests if target.processes() else None,
-        resident_mib=[resident / 2**20 for resident in target.resident_bytes()],
-        raw={"command": words, "report": raw},
-    )
 
 
 def run_rounds(options, folder, tests, cluster=0):
@@ -201,6 +185,8 @@ def main():
             result = large.run(options, folder, progress)
         elif options.what == "shards":
             result = shards.run(options, folder, progress)
+        elif options.what == "secure":
+            result = secure.run(options, folder, progress)
         else:
             result = idle.run(options, folder, progress)
     except (fio.FioError, AssertionError, TimeoutError, RuntimeError) as error:
