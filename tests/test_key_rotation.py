@@ -134,6 +134,44 @@ def test_former_keys_stay_for_snapshots_and_no_longer(make_cluster):
     assert audited.count("VolumeKeyRotate") == 2
 
 
+def test_a_clone_gets_a_key_of_its_own(make_cluster):
+    cluster = with_keys(make_cluster, nodes=2, config="etcd")
+    n1, n2 = cluster.nodes
+    make(cluster, "golden", "--encrypt")
+    old = {0: text("golden", 3 * MIB), 30 * MIB + UNIT: text("golden-part", UNIT), 63 * MIB: text("golden-end", MIB)}
+    write(n1, "golden", old)
+    cluster.cli("snapshot", "create", "golden@v1")
+    cluster.cli("volume", "clone", "golden@v1", "tenant", "--rekey")
+    cluster.cli("volume", "create", "larger", "96MiB", "--from", "golden", "--rekey")
+    cluster.wait_healthy()
+    # While blocks are still under the source's key, clients read, and write parts of them.
+    new = {0: text("tenant", UNIT), 2 * MIB: text("tenant-too", MIB)}
+    write(n2, "tenant", new)
+    records = {record["id"]: record for record in keys_in(cluster)}
+    keys = {name: cluster.json("volume", "key", name)["id"] for name in ["golden", "tenant", "larger"]}
+    assert len(records) == 3 and len(set(keys.values())) == 3, records
+    deadline = time.monotonic() + ROTATED_WITHIN_S
+    while [len(record["generations"]) for record in keys_in(cluster)] != [1, 1, 1]:
+        assert time.monotonic() < deadline, cluster.cli("volume", "key", "tenant")
+        time.sleep(0.2)
+    # The source's key opens nothing of the clones any more: it goes with the source, and new processes read them.
+    cluster.cli("snapshot", "delete", "golden@v1")
+    cluster.cli("volume", "delete", "golden", "--snapshots", "--yes")
+    assert sorted(record["id"] for record in keys_in(cluster)) == sorted([keys["tenant"], keys["larger"]])
+    cluster.stop()
+    cluster.start()
+    for node in cluster.nodes:
+        assert reads(node, "larger", old), node.name
+        held = bytearray(old[0])
+        for offset, data in new.items():
+            held[offset : offset + len(data)] = data
+        assert reads(node, "tenant", {**old, 0: bytes(held)}), node.name
+    make(cluster, "open")
+    with pytest.raises(CliError, match="not encrypted"):
+        cluster.cli("volume", "clone", "open", "apart", "--rekey")
+    assert [snapshot for snapshot in cluster.json("snapshot", "list") if snapshot["volume"] == "open"] == []
+
+
 def test_a_rotation_waits_for_a_node_that_can_not_open_the_key(make_cluster):
     cluster = with_keys(make_cluster, nodes=2, config="etcd")
     n1, n2 = cluster.nodes

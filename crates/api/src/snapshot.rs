@@ -141,6 +141,10 @@ pub struct CloneVolume {
     /// Whether clients of several nodes may use it at once; if it is not said, as for the source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared: Option<bool>,
+    /// Whether it gets a data key of its own: its blocks are encrypted anew in the background, and share no space with
+    /// the source's afterwards.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rekey: bool,
     /// The secret that the source's key is wrapped with, which the clone has, too: refused unless it is that one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schemars(with = "Option<String>"))]

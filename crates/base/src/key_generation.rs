@@ -38,6 +38,13 @@ impl KeyGeneration {
     pub const fn next(self) -> KeyGeneration {
         KeyGeneration((self.0 + 1) % KeyGeneration::COUNT)
     }
+
+    /// The first one behind it that is not `taken`; `None`: all are.
+    #[must_use]
+    pub fn free_after(self, taken: &[KeyGeneration]) -> Option<KeyGeneration> {
+        let behind = std::iter::successors(Some(self.next()), |number| Some(number.next()));
+        behind.take(usize::from(KeyGeneration::COUNT)).find(|number| !taken.contains(number))
+    }
 }
 
 impl fmt::Display for KeyGeneration {
@@ -84,5 +91,8 @@ mod tests {
         assert_eq!(KeyGeneration::try_from(16), Err(KeyGenerationError(16)));
         assert_eq!(KeyGeneration::try_from(15), Ok(last));
         assert_eq!(KeyGeneration::of_bits(0xabc7).number(), 7);
+        assert_eq!(last.free_after(&[KeyGeneration::FIRST, last]).map(KeyGeneration::number), Some(1));
+        let all: Vec<KeyGeneration> = (0..KeyGeneration::COUNT).filter_map(KeyGeneration::new).collect();
+        assert_eq!((last.free_after(&all[..15]), last.free_after(&all)), (Some(last), None));
     }
 }

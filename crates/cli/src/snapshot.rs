@@ -160,7 +160,18 @@ pub struct CloneArgs {
     #[arg(long)]
     shared: bool,
     #[command(flatten)]
+    rekey: RekeyArgs,
+    #[command(flatten)]
     api: ApiArgs,
+}
+
+/// Whether a clone of an encrypted volume gets another data key.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct RekeyArgs {
+    /// Give it a data key of its own: its blocks are encrypted anew in the background, and need as much space as the
+    /// source's afterwards. Without this it has its source's key.
+    #[arg(long)]
+    rekey: bool,
 }
 
 /// `VOLUME` or `VOLUME@SNAPSHOT`.
@@ -380,6 +391,7 @@ pub fn clone_from(
     name: &str,
     size: Option<Size>,
     shared: bool,
+    RekeyArgs { rekey }: RekeyArgs,
     api: &ApiArgs,
 ) -> Result<VolumeView, CliError> {
     let body = CloneVolume {
@@ -387,6 +399,7 @@ pub fn clone_from(
         from: source.snapshot,
         size_bytes: size.map(Size::bytes),
         shared: shared.then_some(true),
+        rekey,
         secret: None,
     };
     Ok(api.client()?.send::<VolumeClone>([source.volume], &body)?)
@@ -394,13 +407,18 @@ pub fn clone_from(
 
 /// Runs `azekura volume clone`.
 pub fn clone_volume(arguments: CloneArgs) -> Result<ExitCode, CliError> {
-    let CloneArgs { source, name, shared, api } = arguments;
-    let made = clone_from(source, &name, None, shared, &api)?;
+    let CloneArgs { source, name, shared, rekey, api } = arguments;
+    let made = clone_from(source, &name, None, shared, rekey, &api)?;
     if api.json {
         return print_json(&made);
     }
     let of = made.source.as_deref().unwrap_or("the source");
-    print(&format!("Volume {} is made from {of}; it does not need its source any more.\n", made.name))
+    let key = if rekey.rekey {
+        format!("Its blocks get a data key of their own in the background: azekura volume key {}\n", made.name)
+    } else {
+        String::new()
+    };
+    print(&format!("Volume {} is made from {of}; it does not need its source any more.\n{key}", made.name))
 }
 
 #[cfg(test)]

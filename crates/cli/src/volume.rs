@@ -16,7 +16,7 @@ use super::limits::{LimitArgs, LimitVolumeArgs, limit};
 use super::output::{print, print_json};
 use super::protect::{ProtectArgs, protect};
 use super::scrub::last_scrubs;
-use super::snapshot::{CloneArgs, RevertVolumeArgs, Target, clone_from, clone_volume, revert_volume};
+use super::snapshot::{CloneArgs, RekeyArgs, RevertVolumeArgs, Target, clone_from, clone_volume, revert_volume};
 use super::table::{Align, Table};
 use super::unlock::{ChangeSecretArgs, UnlockArgs, change_secret, read_secret, unlock};
 use super::volume_key::{KeyArgs, RotateKeyArgs, key, rotate_key};
@@ -148,6 +148,8 @@ struct CreateArgs {
     /// and 64 hexadecimal digits. It is opened by 'azekura volume unlock', or by the CSI driver.
     #[arg(long, value_name = "FILE", conflicts_with = "from")]
     secret_file: Option<PathBuf>,
+    #[command(flatten)]
+    rekey: RekeyArgs,
     /// When a write is acknowledged [default: all, or as the class says].
     #[arg(long, value_enum)]
     ack: Option<Ack>,
@@ -260,11 +262,11 @@ fn size(volume: &VolumeView) -> Size {
 }
 
 fn create(arguments: CreateArgs) -> Result<ExitCode, CliError> {
-    let CreateArgs { name, size: wanted, from, class, copies, ack, shared, encrypt, secret_file, limits, api } =
+    let CreateArgs { name, size: wanted, from, class, copies, ack, shared, encrypt, secret_file, rekey, limits, api } =
         arguments;
     let limits = limits.limits()?;
     let volume = if let Some(source) = from {
-        let clone = clone_from(source, &name, wanted, shared, &api)?;
+        let clone = clone_from(source, &name, wanted, shared, rekey, &api)?;
         match limits {
             Some(limits) => api.client()?.send::<VolumeLimit>([name], &limits)?,
             None => clone,

@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout};
 
 mod asking;
 mod by_secret;
+mod for_clone;
 mod rewrap;
 
 pub use by_secret::NotOpened;
@@ -176,8 +177,7 @@ impl DataKeys {
     pub async fn draw(&self, model: &Model, secret: Option<&SecretText>) -> Result<DataKeyRecord, MetaError> {
         let refused = |reason: String| MetaError::NotEncrypted { reason };
         let cluster = number(model).map_err(|why| refused(why.to_owned()))?;
-        let id = getrandom::u64().map_err(|error| refused(format!("the system gives no random numbers: {error}")))?;
-        let id = KeyId(id);
+        let id = new_id().map_err(refused)?;
         let place = KeyPlace { cluster, key: id };
         let (provider, wrapped, check) = match secret {
             Some(secret) => self.draw_by_secret(place, secret).await.map_err(|why| refused(why.to_string()))?,
@@ -265,6 +265,11 @@ impl DataKeys {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The number of a new data key.
+fn new_id() -> Result<KeyId, String> {
+    getrandom::u64().map(KeyId).map_err(|error| format!("the system gives no random numbers: {error}"))
 }
 
 /// A data key that was drawn now: the provider, what it has wrapped, and the check value.

@@ -36,6 +36,8 @@ pub(crate) struct Parameters {
     pub(crate) ack_rule: Option<AckRule>,
     /// `encrypt`: with a key of its own.
     pub(crate) encrypt: Encrypt,
+    /// `cloneKey`: an encrypted volume that is made from another one, or from a snapshot, gets a data key of its own.
+    pub(crate) own_key: bool,
     /// `iops`, `bandwidth`, `burst`: what a volume may do at first. A VolumeAttributesClass takes their place.
     pub(crate) limits: IoLimits,
 }
@@ -72,12 +74,19 @@ impl Parameters {
                         _ => return Err(bad(name, value, "it is true, false or secret")),
                     };
                 }
+                "cloneKey" => {
+                    parameters.own_key = match value.as_str() {
+                        "own" => true,
+                        "source" => false,
+                        _ => return Err(bad(name, value, "it is own or source")),
+                    };
+                }
                 name if name.starts_with(FROM_SIDECARS) => {}
                 name if attributes::read_one(&mut parameters.limits, "StorageClass", name, value)? => {}
                 _ => {
                     let reason = format!(
                         "the StorageClass has a parameter '{name}' that this driver does not know: it knows class, \
-                         project, copies, ackRule, encrypt, {}",
+                         project, copies, ackRule, encrypt, cloneKey, {}",
                         attributes::KNOWN.join(", ")
                     );
                     return Err(Status::invalid_argument(reason));
@@ -158,14 +167,21 @@ mod tests {
 
     #[test]
     fn known_ones_are_read() {
-        let given =
-            [("class", "c, d"), ("copies", "3"), ("ackRule", "each-site"), ("encrypt", "true"), ("iops", "500")];
+        let given = [
+            ("class", "c, d"),
+            ("copies", "3"),
+            ("ackRule", "each-site"),
+            ("encrypt", "true"),
+            ("cloneKey", "own"),
+            ("iops", "500"),
+        ];
         let expected = Parameters {
             project: None,
             classes: vec!["c".into(), "d".into()],
             copies: Some(3),
             ack_rule: Some(AckRule::EachSite),
             encrypt: Encrypt::Yes,
+            own_key: true,
             limits: IoLimits { iops: Some(500), ..IoLimits::default() },
         };
         assert_eq!(read(&given).unwrap(), expected);
@@ -198,6 +214,7 @@ mod tests {
             ("copies", "x"),
             ("ackRule", "any"),
             ("encrypt", "yes"),
+            ("cloneKey", "true"),
         ] {
             let status = read(&[(name, value)]).unwrap_err();
             assert_eq!(status.code(), tonic::Code::InvalidArgument);

@@ -194,6 +194,7 @@ async fn reverts_and_clones(server: &mut Server) {
         name: name.to_owned(),
         size_bytes,
         access: None,
+        key: None,
     };
     let clone = client.clone_snapshot(&spec("c", None)).await.unwrap();
     assert_eq!((clone.size_bytes, clone.source.as_deref()), (GIB, Some("v@monday")));

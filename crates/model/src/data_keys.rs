@@ -80,6 +80,18 @@ impl DataKeyRecord {
         }
     }
 
+    /// A data key of its own for a clone of what has this one: the clone's blocks are under the keys that are here,
+    /// which `copies` has wrapped for the number `id`, until `newest` has taken their place. `None`: all generations
+    /// are in use, or `copies` are not those of this record.
+    #[must_use]
+    pub fn for_clone(&self, id: KeyId, copies: Vec<WrappedKey>, newest: WrappedKey) -> Option<DataKeyRecord> {
+        let numbers = |keys: &[WrappedKey]| keys.iter().map(|key| key.number).collect::<Vec<_>>();
+        let taken = numbers(&self.generations);
+        let number = taken.last()?.free_after(&taken).filter(|_| numbers(&copies) == taken)?;
+        let generations = copies.into_iter().chain([WrappedKey { number, ..newest }]).collect();
+        Some(DataKeyRecord { id, generations, writing: None, unknown: Unknown::default() })
+    }
+
     /// The newest key, if there are former ones: it takes their place.
     #[must_use]
     pub fn newest_of_several(&self) -> Option<&WrappedKey> {

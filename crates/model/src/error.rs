@@ -1,6 +1,6 @@
 //! What can go wrong with the cluster's configuration, told so that a person knows what to do.
 
-use azekura_base::{PeerKey, PgId, Size};
+use azekura_base::{KeyId, PeerKey, PgId, Size};
 
 use crate::projects::QuotaKind;
 use crate::{ClassHome, FailureDomain, named};
@@ -566,6 +566,12 @@ pub enum MetaError {
     NotRotated {
         /// Why.
         reason: String,
+    },
+    /// A data key that changed while a clone's was made of it.
+    #[error("the data key {key} has changed while one for the clone was made of it")]
+    KeyChanged {
+        /// Its number.
+        key: KeyId,
     },
     /// A volume that nobody can reserve.
     #[error(

@@ -61,7 +61,7 @@ impl From<MetaError> for ApiError {
             | E::KeyTaken { .. }
             | E::Removed { .. }
             | E::Ambiguous { .. } => ErrorCode::Conflict,
-            E::Contended { .. } | E::NoGroups { .. } | E::CutEnded { .. } => ErrorCode::TryAgain,
+            E::Contended { .. } | E::KeyChanged { .. } | E::NoGroups { .. } | E::CutEnded { .. } => ErrorCode::TryAgain,
             E::NotFenced { .. } | E::NotStopped { .. } => ErrorCode::Timeout,
             E::NotFound { .. } | E::NoSnapshotThen { .. } | E::NoSuchSnapshot { .. } => ErrorCode::NotFound,
             E::InvalidName { .. }

@@ -21,7 +21,7 @@ use super::pages::{Page, page};
 use super::shown::{Meant, Shown};
 use super::views::endpoints_of;
 use super::{freed, space, unlock, views};
-use crate::snapshots::find_snapshot;
+use crate::snapshots::{CloneWish, find_snapshot};
 
 /// Longest time that a snapshot is measured for: less than clients wait for an answer.
 const MEASURE_TIME: Duration = Duration::from_secs(15);
@@ -162,13 +162,14 @@ pub(super) async fn revert(Call { api, names: [name], body, .. }: Call<VolumeRev
 
 pub(super) async fn clone(Call { api, names: [name], body, caller, .. }: Call<VolumeClone>) -> Answer<VolumeClone> {
     caller.iter().try_for_each(|caller| caller.check_own(&body.name))?;
-    let CloneVolume { name: clone, from, size_bytes, shared, secret } = body;
+    let CloneVolume { name: clone, from, size_bytes, shared, rekey, secret } = body;
     if let Some(secret) = secret {
         caller.iter().try_for_each(Caller::check_private)?;
         unlock::check_source(&api, &name, &secret).await?;
     }
     let access = shared.map(|shared| if shared { VolumeAccess::Shared } else { VolumeAccess::Exclusive });
-    let made = api.snapshots.clone_volume(&name, from.as_deref(), &clone, size_bytes, access).await?;
+    let wish = CloneWish { volume: &name, name: &clone, size_bytes, access };
+    let made = api.snapshots.clone_volume(&wish, from.as_deref(), rekey.then_some(&api.keys)).await?;
     let model = api.meta.model_of_volumes().await?;
     Ok(views::volume(&api.keys, &model, &made).into())
 }

@@ -311,3 +311,33 @@ async fn keys_move_to_the_provider_that_wraps() {
     assert_eq!(keys.older(fixture.memory.model(), 1).count(), 1, "the one that nobody can open");
     assert!(keys.follow(fixture.memory.model()).await.unwrap()[&one.id].is_ok());
 }
+
+#[tokio::test]
+async fn a_clones_key_opens_what_its_sources_opens_and_one_more() {
+    let mut fixture = Fixture::new("1");
+    let source = with_two(&fixture).await;
+    fixture.put(&source);
+    let model = fixture.memory.model().clone();
+    let made = fixture.keys.draw_for_clone(&model, &model.data_keys[&source.id]).await.unwrap();
+    assert_eq!(made.since, model.data_keys[&source.id].mod_revision);
+    assert_ne!(made.record.id, source.id);
+    fixture.put(&made.record);
+    // Another node has read the configuration and has the same key file.
+    let ring = Fixture::new("1").keys.follow(fixture.memory.model()).await.unwrap();
+    let (of_source, of_clone) = (ring[&source.id].as_ref().unwrap(), ring[&made.record.id].as_ref().unwrap());
+    let cipher = |keys: &azekura_cipher::VolumeKeys, number: KeyGeneration| {
+        let mut text = vec![0; 512];
+        keys.of(number).map(|key| key.encrypt(3, &[1; 512], &mut text)).map(|()| text)
+    };
+    for generation in &source.generations {
+        let same = cipher(of_source, generation.number);
+        assert!(same.is_some() && same == cipher(of_clone, generation.number), "{}", generation.number);
+    }
+    let newest = made.record.generations.last().unwrap().number;
+    assert_eq!(of_clone.writing().0, newest);
+    assert!(source.generations.iter().all(|of| cipher(of_source, of.number) != cipher(of_clone, newest)));
+    // What can't be opened is not copied.
+    fixture.write("2");
+    let refused = fixture.keys.draw_for_clone(&model, &model.data_keys[&source.id]).await.unwrap_err();
+    assert!(matches!(refused, MetaError::NotEncrypted { .. }), "{refused}");
+}

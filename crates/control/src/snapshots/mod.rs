@@ -6,18 +6,21 @@
 
 use std::sync::Arc;
 
-use azekura_base::{Generation, NodeId, PgId, rfc3339_seconds};
+use azekura_base::{Generation, KeyId, NodeId, PgId, rfc3339_seconds};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::{Snapped, random_uuid};
 use azekura_meta::time::{unix_seconds, unix_time};
 use azekura_model::transitions::cuts::{Cut, VolumeCut};
+use azekura_model::transitions::data_keys::NOTHING_TO_REKEY;
 use azekura_model::transitions::snapshots::CloneSpec;
 use azekura_model::transitions::volumes::check_size;
 use azekura_model::{
-    Kind, MetaError, Model, ProtectionRecord, SnapshotOrigin, SnapshotRecord, VolumeAccess, VolumeRecord,
+    DataKeyRecord, Kind, MetaError, Model, ProtectionRecord, SnapshotOrigin, SnapshotRecord, Versioned, VolumeAccess,
+    VolumeRecord,
 };
 
 use crate::attachments::{Attacher, FREEZE_WAIT, Had, Wanting};
+use crate::data_keys::DataKeys;
 
 pub mod tree;
 pub mod when;
@@ -28,6 +31,9 @@ pub const KEPT_SECONDS: u64 = 86_400;
 /// made it has not come to that.
 const CLONE_SOURCE_SECONDS: u64 = 600;
 
+/// A clone's data key is made so often while its source's changes all the time.
+const CLONE_TRIES: u32 = 5;
+
 /// Bytes that are trimmed with one request when a volume is made smaller.
 const TRIM_BYTES_MAX: u64 = 1 << 30;
 
@@ -37,6 +43,19 @@ pub struct Snapshots {
     meta: MetaClient,
     node: NodeId,
     attacher: Attacher,
+}
+
+/// A clone to make.
+#[derive(Clone, Copy, Debug)]
+pub struct CloneWish<'a> {
+    /// What it is made of.
+    pub volume: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// Its size, bytes; `None`: its source's.
+    pub size_bytes: Option<u64>,
+    /// How many may use it at once; `None`: as many as its source.
+    pub access: Option<VolumeAccess>,
 }
 
 /// A volume that has gone back to a snapshot.
@@ -70,6 +89,14 @@ fn name_of_now(prefix: &str) -> String {
 fn find_volume(model: &Model, name: &str) -> Result<VolumeRecord, MetaError> {
     let not_found = || MetaError::NotFound { kind: Kind::Volume, name: name.to_owned() };
     model.volumes.get(name).map(|volume| volume.record.clone()).ok_or_else(not_found)
+}
+
+/// The data key that a clone's is made of.
+fn source_key(model: &Model, key: Option<KeyId>) -> Result<&Versioned<DataKeyRecord>, MetaError> {
+    let refused = |reason: &str| MetaError::NotEncrypted { reason: reason.to_owned() };
+    let key = key.ok_or_else(|| refused(NOTHING_TO_REKEY))?;
+    let record = model.data_keys.get(&key).map(|record| &**record);
+    record.ok_or_else(|| refused("its source's data key is not in the configuration"))
 }
 
 /// A volume's snapshot that `wanted` names: by its name, or by a time, which means the newest that is not younger.
@@ -269,45 +296,75 @@ impl Snapshots {
         Ok((self.meta.shrink_volume(volume, size_bytes).await?, kept))
     }
 
-    /// Makes a volume from a snapshot, which a name or a time tells, or from the present.
+    /// Makes a volume from a snapshot, which a name or a time tells, or from the present (`from`: `None`). With `keys`
+    /// it gets a data key of its own, which they draw.
     pub async fn clone_volume(
         &self,
-        volume: &str,
-        wanted: Option<&str>,
-        name: &str,
-        size_bytes: Option<u64>,
-        access: Option<VolumeAccess>,
+        wish: &CloneWish<'_>,
+        from: Option<&str>,
+        keys: Option<&DataKeys>,
     ) -> Result<VolumeRecord, MetaError> {
+        let CloneWish { volume, name, .. } = *wish;
         let model = self.meta.model_of_snapshots().await?;
         if model.volumes.contains_key(name) {
             return Err(MetaError::Exists { kind: Kind::Volume, name: name.to_owned() });
         }
-        let spec = |snapshot: &str| CloneSpec {
-            volume: volume.to_owned(),
-            snapshot: snapshot.to_owned(),
-            name: name.to_owned(),
-            size_bytes,
-            access,
-        };
-        if let Some(wanted) = wanted {
-            let from = find_snapshot(&model, volume, wanted)?;
-            return self.meta.clone_snapshot(&spec(&from.name)).await;
+        if let Some(from) = from {
+            let from = find_snapshot(&model, volume, from)?;
+            return self.clone_snapshot(wish, &from, keys).await;
+        }
+        if let Some(keys) = keys {
+            // What is refused is refused before anything is cut.
+            keys.draw_for_clone(&model, source_key(&model, model.volumes.get(volume).and_then(|of| of.key))?).await?;
         }
         let now = unix_seconds();
-        let wish = VolumeCut {
+        let cut = VolumeCut {
             expires: Some(now + CLONE_SOURCE_SECONDS),
             ..VolumeCut::snapshot(volume, &name_of_now("clone-"), SnapshotOrigin::Clone)
         };
-        let done = self.cut(&[wish]).await?;
+        let done = self.cut(&[cut]).await?;
         let Some(snapshot) = done.snapshots.first() else {
             return Err(MetaError::CutEnded { volume: volume.to_owned() });
         };
-        let clone = self.meta.clone_snapshot(&spec(&snapshot.name)).await;
+        let clone = self.clone_snapshot(wish, snapshot, keys).await;
         // The clone holds what it needs by itself; if this fails, the snapshot ends by its time.
         if let Err(error) = self.meta.delete_snapshot(snapshot.volume, &snapshot.name).await {
             tracing::warn!(volume, "snapshot {volume}@{} is left over from a clone: {error}", snapshot.name);
         }
         clone
+    }
+
+    /// Makes a volume from this snapshot.
+    async fn clone_snapshot(
+        &self,
+        wish: &CloneWish<'_>,
+        from: &SnapshotRecord,
+        keys: Option<&DataKeys>,
+    ) -> Result<VolumeRecord, MetaError> {
+        let mut tries = 0;
+        loop {
+            let key = match keys {
+                Some(keys) => {
+                    let model = self.meta.model_of_snapshots().await?;
+                    let layer = model.layers.get(&from.layer);
+                    Some(keys.draw_for_clone(&model, source_key(&model, layer.and_then(|layer| layer.key))?).await?)
+                }
+                None => None,
+            };
+            let spec = CloneSpec {
+                volume: wish.volume.to_owned(),
+                snapshot: from.name.clone(),
+                name: wish.name.to_owned(),
+                size_bytes: wish.size_bytes,
+                access: wish.access,
+                key,
+            };
+            tries += 1;
+            match self.meta.clone_snapshot(&spec).await {
+                Err(MetaError::KeyChanged { .. }) if tries < CLONE_TRIES => {}
+                done => return done,
+            }
+        }
     }
 
     /// Sets a volume's protection, or ends it.

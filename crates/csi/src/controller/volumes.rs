@@ -67,7 +67,8 @@ impl Controller {
 
     /// In the class that is nearest to where it is wanted and has room.
     fn make_empty(&self, wish: &Wish, secret: Option<SecretText>) -> Outcome<Result<VolumeView, ClientError>> {
-        let Parameters { classes: _, copies, ack_rule, encrypt, limits, project: _ } = wish.parameters.clone();
+        let Parameters { classes: _, copies, ack_rule, encrypt, limits, project: _, own_key: _ } =
+            wish.parameters.clone();
         let mut body = CreateVolume {
             name: wish.name.clone(),
             size_bytes: wish.sizes.choose_empty(wish.least_bytes)?,
@@ -139,6 +140,7 @@ impl Controller {
             from,
             size_bytes: (size_bytes > content_bytes).then_some(size_bytes),
             shared: Some(wish.shared),
+            rekey: wish.parameters.own_key,
             secret,
         };
         match body.secret {

@@ -48,6 +48,7 @@ impl MetaError {
                 "'azekura device list' shows all devices; name one by its number, or as NODE/NAME".into()
             }
             E::NotFound { kind: kind @ (Kind::Snapshot | Kind::Grant | Kind::Project), .. } => list_of(*kind).into(),
+            E::KeyChanged { .. } => "try again: keys change while they are rotated or wrapped anew".into(),
             E::NotFound { .. } | E::NotEncrypted { .. } | E::NotRewrapped { .. } | E::NotRotated { .. } => return None,
             E::InvalidName { .. } => {
                 "use 1 to 127 letters, digits, '.', '_' or '-', beginning with a letter or digit".into()

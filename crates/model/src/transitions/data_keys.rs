@@ -11,6 +11,36 @@ use crate::{
     MetaError, Model, Outcome, Records, Step, Txn, VolumeRecord, WrappedKey, Wrapping,
 };
 
+/// Why a data key gets no further generation.
+pub const ALL_IN_USE: &str =
+    "all of its 16 generations are in use: delete old snapshots, and try again when it is rekeyed";
+
+/// A data key of its own for a clone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CloneKey {
+    /// The key, as [`DataKeyRecord::for_clone`] makes it.
+    pub record: DataKeyRecord,
+    /// The revision of the source's key that it was made of: nothing that the snapshot needs came or went since.
+    pub since: i64,
+}
+
+/// The beginning of a change that makes a clone with a key of its own, of what is encrypted with `source`.
+pub(super) fn make_clone_key(records: &Records<'_>, source: Option<KeyId>, key: &CloneKey) -> Result<Txn, Halt> {
+    let refused = |reason: String| Halt::from(MetaError::NotEncrypted { reason });
+    let source = source.ok_or_else(|| refused(NOTHING_TO_REKEY.to_owned()))?;
+    if let Some(older) = without(records.known_model(), KEY_GENERATIONS) {
+        return Err(refused(format!("these nodes run a version that knows one data key a volume: {older}")));
+    }
+    let found = records.find(&Key::DataKey(source))?;
+    if found.mod_revision() != key.since {
+        return Err(MetaError::KeyChanged { key: source }.into());
+    }
+    Ok(make_key(records, Some(&key.record))?.when_as(&found))
+}
+
+/// Why a clone gets no data key of its own.
+pub const NOTHING_TO_REKEY: &str = "its source is not encrypted, so there is no data key to be another one than";
+
 /// The beginning of a change that makes a volume with this new key, or one without.
 pub(super) fn make_key(records: &Records<'_>, key: Option<&DataKeyRecord>) -> Result<Txn, Halt> {
     let Some(key) = key else { return Ok(Txn::new()) };
@@ -103,13 +133,7 @@ pub fn add_generation(records: &Records<'_>, key: KeyId, new: &WrappedKey) -> Ou
     let model = records.model(volumes.mod_revision().max(snapshots.mod_revision()))?;
     let mut taken: Vec<KeyGeneration> = record.generations.iter().map(|generation| generation.number).collect();
     taken.extend(model.rekeyed_to(key));
-    let mut free = std::iter::successors(Some(last.next()), |number| Some(number.next()));
-    let number = free.by_ref().take(usize::from(KeyGeneration::COUNT)).find(|number| !taken.contains(number));
-    let number = number.ok_or_else(|| {
-        refused(
-            "all of its 16 generations are in use: delete old snapshots, and try again when it is rekeyed".to_owned(),
-        )
-    })?;
+    let number = last.free_after(&taken).ok_or_else(|| refused(ALL_IN_USE.to_owned()))?;
     record.writing = Some(last);
     record.generations.push(WrappedKey { number, ..new.clone() });
     let txn = Txn::new().when_as(&found).when_as(&volumes).when_as(&snapshots);

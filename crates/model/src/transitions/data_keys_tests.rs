@@ -3,7 +3,7 @@
 use azekura_base::{KeyGeneration, KeyId, NodeId};
 
 use super::cuts::{Cut, VolumeCut, begin_cut, finish_cut};
-use super::data_keys::{add_generation, forget_former, note_rekeyed, rewrap_key, write_with_newest};
+use super::data_keys::{CloneKey, add_generation, forget_former, note_rekeyed, rewrap_key, write_with_newest};
 use super::snapshots::{CloneSpec, clone_snapshot, delete_snapshot};
 use super::tests::{cluster, run, txn_of};
 use super::volumes::{VolumeDeletion, VolumeSpec, create_volume, delete_volume};
@@ -34,7 +34,7 @@ fn with_clone() -> Memory {
     let cut = Cut { id: "1".into(), volumes, revision: memory.model().revision };
     run(&mut memory, |records| finish_cut(records, &cut)).unwrap();
     let (volume, snapshot, name) = ("e".into(), "s".into(), "f".into());
-    let spec = CloneSpec { volume, snapshot, name, size_bytes: None, access: None };
+    let spec = CloneSpec { volume, snapshot, name, size_bytes: None, access: None, key: None };
     run(&mut memory, |records| clone_snapshot(records, &spec, "uf", "")).unwrap();
     memory
 }
@@ -104,7 +104,7 @@ fn a_clone_that_comes_meanwhile_keeps_the_key() {
     let id = volume(&memory, "e").id;
     run(&mut memory, |records| delete(records, "f")).unwrap();
     let (volume, snapshot, name) = ("e".into(), "s".into(), "g".into());
-    let spec = CloneSpec { volume, snapshot, name, size_bytes: None, access: None };
+    let spec = CloneSpec { volume, snapshot, name, size_bytes: None, access: None, key: None };
     let cloning = txn_of(clone_snapshot(&Records::known(memory.model()), &spec, "ug", ""));
     run(&mut memory, |records| delete(records, "e")).unwrap();
     let deleting = txn_of(delete_snapshot(&Records::known(memory.model()), id, "s"));
@@ -277,6 +277,7 @@ fn snapshots_clones_and_reverts_say_what_they_are_under() {
             name: name.into(),
             size_bytes: None,
             access: None,
+            key: None,
         };
         run(memory, |records| clone_snapshot(records, &spec, name, "")).unwrap();
         volume(memory, name).rekeyed
@@ -290,6 +291,78 @@ fn snapshots_clones_and_reverts_say_what_they_are_under() {
     let mut late =
         |reverts, since| run(&mut memory, |records| note_rekeyed(records, "e", reverts, (number(1), since))).unwrap();
     assert!(!late(0, since) && !late(1, since - 1), "it has gone back since, or it was another rotation");
+}
+
+/// A clone `g` of the snapshot `s` with the key 6, made of the key 5 as it was at `since`.
+fn clone_apart(memory: &mut Memory, since: i64) -> Result<VolumeRecord, MetaError> {
+    let source = memory.model().data_keys[&KeyId(5)].record.clone();
+    let copies = source.generations.iter().map(|of| WrappedKey { wrapped: format!("6:{}", of.wrapped), ..of.clone() });
+    let record = source.for_clone(KeyId(6), copies.collect(), another("6:new")).unwrap();
+    let key = Some(CloneKey { record, since });
+    let (volume, snapshot, name) = ("e".into(), "s".into(), "g".into());
+    let spec = CloneSpec { volume, snapshot, name, size_bytes: None, access: None, key };
+    run(memory, |records| clone_snapshot(records, &spec, "ug", ""))
+}
+
+#[test]
+fn a_clone_with_a_key_of_its_own_has_what_its_blocks_are_under_and_a_new_one() {
+    let mut memory = with_clone();
+    add(&mut memory, "1:11").unwrap();
+    run(&mut memory, |records| write_with_newest(records, KeyId(5), number(1))).unwrap();
+    let since = revision(&memory);
+    let made = clone_apart(&mut memory, since).unwrap();
+    assert_eq!((made.key, made.rekeyed), (Some(KeyId(6)), None));
+    assert_eq!(memory.model().layers[&made.head].key, Some(KeyId(6)));
+    let record = memory.model().data_keys[&KeyId(6)].record.clone();
+    let has = |record: &DataKeyRecord| -> Vec<(u8, String)> {
+        record.generations.iter().map(|key| (key.number.number(), key.wrapped.clone())).collect()
+    };
+    assert_eq!(has(&record), [(0, "6:1:00".into()), (1, "6:1:11".into()), (2, "6:new".into())]);
+    assert_eq!(record.current().map(|key| key.number), Some(number(2)), "it is written with at once");
+    assert_eq!(memory.model().former_keys(KeyId(6), number(2)).volumes, [made.id]);
+    // Each key ends with its own users, and is rotated by itself.
+    let id = volume(&memory, "e").id;
+    run(&mut memory, |records| delete(records, "f")).unwrap();
+    run(&mut memory, |records| delete(records, "e")).unwrap();
+    run(&mut memory, |records| delete_snapshot(records, id, "s")).unwrap();
+    assert!(!has_key(&memory, 5) && has_key(&memory, 6));
+    let since = memory.model().data_keys[&KeyId(6)].mod_revision;
+    assert!(run(&mut memory, |records| note_rekeyed(records, "g", 0, (number(2), since))).unwrap());
+    assert!(run(&mut memory, |records| forget_former(records, KeyId(6), number(2))).unwrap());
+    assert_eq!(memory.model().data_keys[&KeyId(6)].record.generations.len(), 1);
+    run(&mut memory, |records| delete(records, "g")).unwrap();
+    assert!(!has_key(&memory, 6));
+}
+
+#[test]
+fn a_key_that_changes_while_a_clones_is_made_of_it_is_noticed() {
+    let mut memory = with_clone();
+    let since = revision(&memory);
+    add(&mut memory, "1:11").unwrap();
+    let refused = clone_apart(&mut memory, since).unwrap_err();
+    assert!(matches!(refused, MetaError::KeyChanged { key: KeyId(5) }), "{refused}");
+    assert!(!memory.model().volumes.contains_key("g") && !has_key(&memory, 6));
+}
+
+#[test]
+fn a_clone_has_no_key_of_its_own_where_that_is_not_understood_or_all_numbers_are_taken() {
+    let source = |generations: u8| {
+        let generations = (0..generations).map(|of| WrappedKey { number: number(of), ..another("1:00") }).collect();
+        DataKeyRecord { generations, ..key(5) }
+    };
+    let apart = |record: &DataKeyRecord, copies| record.for_clone(KeyId(6), copies, another("n"));
+    let (some, all) = (source(15), source(16));
+    let newest = apart(&some, some.generations.clone()).unwrap().generations.last().unwrap().number;
+    assert_eq!(newest, number(15));
+    assert_eq!(apart(&all, all.generations.clone()), None);
+    assert_eq!(apart(&some, some.generations[1..].to_vec()), None, "one was not copied");
+    let mut memory = with_clone();
+    let node = serde_json::json!({ "id": 1, "uuid": "n", "name": "old", "data_address": "127.0.0.1:1",
+        "api_address": "127.0.0.1:2", "understands": ["encryption"] });
+    memory.run(&Txn::new().put(&Key::Node(NodeId(1)).to_string(), &node)).unwrap();
+    let since = revision(&memory);
+    let refused = clone_apart(&mut memory, since).unwrap_err();
+    assert!(matches!(&refused, MetaError::NotEncrypted { reason } if reason.contains("old")), "{refused}");
 }
 
 /// A number that some volume says it is under, from a rotation long ago, must not be taken for the next one's work.

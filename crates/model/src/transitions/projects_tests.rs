@@ -134,6 +134,7 @@ fn projects_that_make_no_sense_are_refused() {
         name: "p/v".to_owned(),
         size_bytes: None,
         access: None,
+        key: None,
     };
     let refused = run(&mut memory, |records| clone_snapshot(records, &clone, "u2", ""));
     assert!(matches!(refused, Err(MetaError::OtherProject { .. })), "{refused:?}");
@@ -308,6 +309,7 @@ fn change(memory: &Memory, wish: &Wish, number: usize) -> Option<Txn> {
                 name: NAMES[*at].to_owned(),
                 size_bytes: None,
                 access: None,
+                key: None,
             };
             txn(attempt(memory, false, |r| clone_snapshot(r, &clone, &uuid, "")))
         }

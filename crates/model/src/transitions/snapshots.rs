@@ -3,7 +3,7 @@
 use azekura_base::{LayerId, VolumeId};
 
 use super::cuts::{find_snapshot, note_snapshots};
-use super::data_keys::forget_key;
+use super::data_keys::{CloneKey, forget_key, make_clone_key};
 use super::projects::Accounts;
 use super::volumes::{check_overcommit, check_size, check_volume_name, missing};
 use crate::data_keys::KeyUser;
@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// A volume to make from a snapshot.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct CloneSpec {
     /// The snapshot's volume.
     pub volume: String,
@@ -25,6 +25,8 @@ pub struct CloneSpec {
     pub size_bytes: Option<u64>,
     /// How many may use it at once; `None`: as many as the source.
     pub access: Option<VolumeAccess>,
+    /// A data key of its own; `None`: the source's.
+    pub key: Option<CloneKey>,
 }
 
 /// Deletes a snapshot. What only it held is given back in the background. Nothing happens when it is gone already;
@@ -81,6 +83,10 @@ pub fn clone_snapshot(records: &Records<'_>, spec: &CloneSpec, uuid: &str, creat
     let class = model.classes.get(&from.class).ok_or_else(|| missing(Kind::Class, &from.class))?;
     check_overcommit(model, class, size_bytes)?;
     let (id, layer) = (volumes.next_id()?, LayerId(layers.next_id()?));
+    let with_key = match &spec.key {
+        Some(key) => make_clone_key(records, below.1.key, key)?,
+        None => Txn::new(),
+    };
     let record = VolumeRecord {
         id: VolumeId(id),
         uuid: uuid.to_owned(),
@@ -95,8 +101,8 @@ pub fn clone_snapshot(records: &Records<'_>, spec: &CloneSpec, uuid: &str, creat
         cut: None,
         protection: None,
         source: Some(format!("{}@{}", from.name, spec.snapshot)),
-        // Its blocks are the snapshot's.
-        key: below.1.key,
+        // Its blocks are the snapshot's, and under the numbers that they have there.
+        key: spec.key.as_ref().map(|key| key.record.id).or(below.1.key),
         rekeyed: below.1.rekeyed,
         reverts: 0,
         limits: from.limits,
@@ -107,7 +113,7 @@ pub fn clone_snapshot(records: &Records<'_>, spec: &CloneSpec, uuid: &str, creat
     let head = LayerRecord::new(layer, record.id, Some(snapshot.1.layer), LayerState::Head, &from.class);
     let head = head.with_key(record.key);
     let head_key = Key::Layer(layer).to_string();
-    let txn = Txn::new()
+    let txn = with_key
         .when_absent(&made.key)
         .when_absent(&head_key)
         .when_as(&snapshot.0)

@@ -122,6 +122,7 @@ fn a_layer_that_was_cloned_meanwhile_is_not_merged() {
         name: name.into(),
         size_bytes: None,
         access: None,
+        key: None,
     };
     let cloning = txn_of(clone_snapshot(&Records::known(memory.model()), &spec("late"), "w", ""));
     run(&mut memory, |records| delete_snapshot(records, VolumeId(1), "s")).unwrap();

@@ -8,6 +8,7 @@ use crate::cluster::{Cluster, Scene};
 use crate::plan::Lie;
 use crate::report::Invariant;
 use azekura_base::{DeviceId, IoLimits, LayerId};
+use azekura_model::transitions::data_keys::CloneKey;
 use azekura_model::transitions::layers::confirm_layer_gone;
 use azekura_model::transitions::snapshots::{CloneSpec, clone_snapshot, delete_snapshot};
 use azekura_model::transitions::volumes::{
@@ -27,9 +28,15 @@ fn dropping(plan: LayerPlan) -> LayerPlan {
 }
 
 impl<S: Scene> Cluster<S> {
-    /// Makes a volume whose blocks are a snapshot's until it is written; gives the revision. `None` when it is not
-    /// there, or there is no room.
-    pub(crate) fn clone_snapshot(&mut self, snapshot: &str, name: &str, size: u64) -> Option<u64> {
+    /// Makes a volume whose blocks are a snapshot's until it is written, with a data key of its own where there is one;
+    /// gives the revision. `None` when it is not there, or there is no room.
+    pub(crate) fn clone_snapshot(
+        &mut self,
+        snapshot: &str,
+        name: &str,
+        size: u64,
+        key: Option<CloneKey>,
+    ) -> Option<u64> {
         let below = self.configuration.view().volumes.get(snapshot)?.layer;
         let (source, of_source) = snapshot.split_once('@')?;
         let spec = CloneSpec {
@@ -38,6 +45,7 @@ impl<S: Scene> Cluster<S> {
             name: name.into(),
             size_bytes: Some(size),
             access: None,
+            key,
         };
         self.trace.step(self.now, below.0, || format!("{name} is cloned from {snapshot}, on {below:?}"));
         self.count("clone");

@@ -1,5 +1,6 @@
-//! The data key of the volumes is rotated all the time, by whichever node does that now: a new generation comes, is
-//! written with, blocks get it, and the former ones go (docs/decisions/0038-encrypted-volumes.md).
+//! The data keys of the volumes are rotated all the time, by whichever node does that now: a new generation comes, is
+//! written with, blocks get it, and the former ones go (docs/decisions/0038-encrypted-volumes.md). All volumes begin
+//! with one key; some clones get one of their own.
 //!
 //! What comes next is what `azekura_plans::rotation` says; here is how it is found out what nodes have, and that some
 //! do not answer. Who did it before may go on: two that pass through a volume do each other no harm.
@@ -12,7 +13,7 @@ use crate::plan::Plan;
 use azekura_base::KeyId;
 use std::time::Duration;
 
-/// The key of all volumes.
+/// The key of all volumes at first. Those of clones have the numbers behind it.
 pub(crate) const KEY: KeyId = KeyId(5);
 /// When it begins.
 pub(crate) const FIRST_AT: Duration = Duration::from_millis(400);
@@ -24,6 +25,9 @@ const BEGINS_AGAIN_PERCENT: u64 = 3;
 const SILENT_PERCENT: u64 = 8;
 /// Of a hundred looks, after so many another node does it.
 const ANOTHER_PERCENT: u64 = 4;
+
+/// Of a hundred clones, so many get a key of their own.
+const OWN_KEY_PERCENT: u64 = 50;
 
 /// How far it is.
 pub(crate) struct Rekeys {

@@ -117,7 +117,8 @@ impl World {
         image.size += more;
         let size = image.size * SECTOR_SIZE as u64;
         self.fsx_say(|| format!("clones {snapshot} as {name}, of {size} bytes"));
-        let since = self.clone_snapshot(snapshot, name, size)?;
+        let key = self.key_for_clone(snapshot);
+        let since = self.clone_snapshot(snapshot, name, size, key)?;
         self.fsx_add(name, image, since)
     }
 

@@ -1,15 +1,15 @@
 //! The steps of rotations.
 
-use super::{ANOTHER_PERCENT, BEGINS_AGAIN_PERCENT, BEGINS_PERCENT, KEY, SILENT_PERCENT};
+use super::{ANOTHER_PERCENT, BEGINS_AGAIN_PERCENT, BEGINS_PERCENT, KEY, OWN_KEY_PERCENT, SILENT_PERCENT};
 use crate::cluster::records::wrapped_key;
 use crate::cue::Cue;
 use crate::kernel::process::Life;
 use crate::plan::Lie;
 use crate::world::World;
-use azekura_base::{NodeId, RekeyProgress, VolumeId};
+use azekura_base::{KeyId, NodeId, RekeyProgress, RekeyWish, VolumeId};
 use azekura_model::transitions::attachments::put_out;
-use azekura_model::transitions::data_keys::{add_generation, forget_former, note_rekeyed, write_with_newest};
-use azekura_model::{DataKeyRecord, MetaError, Model, Records};
+use azekura_model::transitions::data_keys::{CloneKey, add_generation, forget_former, note_rekeyed, write_with_newest};
+use azekura_model::{DataKeyRecord, MetaError, Model, Records, Versioned};
 use azekura_plans::rotation::{KeySeen, Next, Seen, Waits, next, together};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,65 +18,104 @@ impl World {
     /// Nothing is being rotated, but for what snapshots need.
     pub(crate) fn is_rekeyed(&self) -> bool {
         let model = self.configuration.model();
-        let Some(record) = model.data_keys.get(&KEY) else { return true };
-        let former = |newest| !model.former_keys(KEY, newest).volumes.is_empty();
-        record.writing.is_none() && !record.newest_of_several().is_some_and(|newest| former(newest.number))
+        let is_done = |record: &DataKeyRecord| {
+            let former = |newest| !model.former_keys(record.id, newest).volumes.is_empty();
+            record.writing.is_none() && !record.newest_of_several().is_some_and(|newest| former(newest.number))
+        };
+        model.data_keys.values().all(|record| is_done(record))
     }
 
-    /// Somebody looks at the key.
+    /// Somebody looks at the keys.
     pub(crate) fn rekey_turn(&mut self) {
         let rekeys = &mut self.scene.faults.rekeys;
         let pause = rekeys.random.spread_millis(30, 400);
         self.cue_at(self.now + pause, Cue::Rekey);
         let model = self.configuration.model().clone();
-        let Some(record) = model.data_keys.get(&KEY).cloned() else { return };
         let Some(rotator) = self.rotator() else { return };
-        if self.works() && record.writing.is_none() {
-            let percent = if record.generations.len() == 1 { BEGINS_PERCENT } else { BEGINS_AGAIN_PERCENT };
-            if self.scene.faults.rekeys.random.chance(percent) {
-                return self.begin_rotation();
-            }
-        }
         let progress: BTreeMap<VolumeId, RekeyProgress> =
             self.node_at(rotator.endpoint()).map(|node| node.rekeying().collect()).unwrap_or_default();
-        let (seen, revision) = (self.keys_seen(&record), model.revision.unsigned_abs());
+        let mut wishes = BTreeMap::new();
+        for record in model.data_keys.values() {
+            if !self.rotates(record) {
+                self.rekey_step(rotator, &model, record, &progress, &mut wishes);
+            }
+        }
+        self.tell(rotator, |node| node.rekey(&wishes, model.revision.unsigned_abs()));
+        self.inform_all();
+    }
+
+    /// Somebody may have another generation take a data key's place: true then.
+    fn rotates(&mut self, record: &DataKeyRecord) -> bool {
+        let percent = if record.generations.len() == 1 { BEGINS_PERCENT } else { BEGINS_AGAIN_PERCENT };
+        let begins = self.works() && record.writing.is_none() && self.scene.faults.rekeys.random.chance(percent);
+        if begins {
+            self.begin_rotation(record.id);
+        }
+        begins
+    }
+
+    /// Does what is next for a data key. `wishes`: the volumes that are to be passed through.
+    fn rekey_step(
+        &mut self,
+        rotator: Life,
+        model: &Model,
+        record: &Versioned<DataKeyRecord>,
+        progress: &BTreeMap<VolumeId, RekeyProgress>,
+        wishes: &mut BTreeMap<VolumeId, RekeyWish>,
+    ) {
+        let seen = self.keys_seen(record);
         let mut believed = model.clone();
         if self.plan.lie == Some(Lie::HastyRekeying) {
             // Nobody is waited for who may write under a former key.
             believed.attachments = Arc::default();
         }
-        let next = next(&believed, &record, &seen, &progress);
+        let next = next(&believed, record, &seen, progress);
         let numbers = || record.generations.iter().map(|key| (key.number.number(), &*key.wrapped)).collect::<Vec<_>>();
         self.trace.step(self.now, u64::from(rotator.node.0), || {
-            format!("data key {:?}, {rotator:?}: {next:?}, {seen:?}, {progress:?}", numbers())
+            format!("data key {} {:?}, {rotator:?}: {next:?}, {seen:?}, {progress:?}", record.id, numbers())
         });
+        let key = record.id;
         match next {
-            None | Some(Next::Kept(_)) => self.tell(rotator, |node| node.rekey(&BTreeMap::new(), 0)),
+            None | Some(Next::Kept(_)) => {}
             Some(Next::WriteWith(newest)) => {
-                let changed = self.configuration.run(|records| write_with_newest(records, KEY, newest));
+                let changed = self.configuration.run(|records| write_with_newest(records, key, newest));
                 self.must(changed);
-                self.inform_all();
             }
             Some(Next::ForgetBefore(newest)) => {
-                let changed = self.configuration.run(|records| forget_former(records, KEY, newest));
+                let changed = self.configuration.run(|records| forget_former(records, key, newest));
                 self.must(changed);
                 self.count("former keys forgotten");
-                self.inform_all();
             }
-            Some(Next::Wait(waits)) => self.end_gone(rotator, &model, &waits),
+            Some(Next::Wait(waits)) => self.end_gone(rotator, model, &waits),
             Some(Next::Pass { to, done, left }) => {
                 for (volume, reverts) in done {
-                    let Some(name) = name_of(&model, volume) else { continue };
+                    let Some(name) = name_of(model, volume) else { continue };
                     let noted = self
                         .configuration
                         .run(|records| note_rekeyed(records, &name, reverts, (to, record.mod_revision)));
                     self.must(noted);
                     self.count("volume rekeyed");
                 }
-                self.tell(rotator, |node| node.rekey(&left, revision));
-                self.inform_all();
+                wishes.extend(left);
             }
         }
+    }
+
+    /// A data key of its own for a clone of this snapshot; `None`: it has its source's.
+    pub(crate) fn key_for_clone(&mut self, snapshot: &str) -> Option<CloneKey> {
+        let rekeys = &mut self.scene.faults.rekeys;
+        if !rekeys.on || !rekeys.random.chance(OWN_KEY_PERCENT) {
+            return None;
+        }
+        let layer = self.configuration.view().volumes.get(snapshot)?.layer;
+        let model = self.configuration.model();
+        let source = model.data_keys.get(&model.layers.get(&layer)?.key?)?;
+        let nth = self.scene.faults.rekeys.made + 1;
+        let record = source.for_clone(KeyId(KEY.0 + nth), source.generations.clone(), wrapped_key(nth))?;
+        let since = source.mod_revision;
+        self.scene.faults.rekeys.made = nth;
+        self.count("clone with a key of its own");
+        Some(CloneKey { record, since })
     }
 
     /// Who does it now: a process that runs and reaches the configuration store.
@@ -94,10 +133,10 @@ impl World {
         next
     }
 
-    fn begin_rotation(&mut self) {
+    fn begin_rotation(&mut self, key: KeyId) {
         self.scene.faults.rekeys.made += 1;
         let new = wrapped_key(self.scene.faults.rekeys.made);
-        match self.configuration.run(|records| add_generation(records, KEY, &new)) {
+        match self.configuration.run(|records| add_generation(records, key, &new)) {
             // All generations are in use.
             Err(MetaError::NotRotated { .. }) => {}
             added => drop(self.must(added)),
@@ -115,7 +154,7 @@ impl World {
                 return None;
             }
             let shards = self.lives_of(life).into_iter().filter_map(|life| self.node_at(life.endpoint()));
-            let uses = shards.map(|shard| shard.gateway().key_use(KEY));
+            let uses = shards.map(|shard| shard.gateway().key_use(record.id));
             let used = uses.reduce(|one, other| together(record, one, other))?;
             Some(KeySeen { incarnation: life.incarnation, used })
         };

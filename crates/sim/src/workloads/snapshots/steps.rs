@@ -95,7 +95,8 @@ impl World {
         }
         self.scene.snapshots.named += 1;
         let name = format!("clone{}", self.scene.snapshots.named);
-        if self.clone_snapshot(&from, &name, size).is_some() {
+        let key = self.key_for_clone(&from);
+        if self.clone_snapshot(&from, &name, size, key).is_some() {
             self.scene.snapshots.clones.insert(name.clone(), from);
             self.scene.snapshots.kept.insert(name);
         }
