@@ -90,8 +90,8 @@ def markdown(tables, turns):
             lines.append(f"| {name} | {line['test']} | {line['rate']:.2f} | {spread} | {line['cpu']:.2f} |")
     lines += ["", "| rotation | writes a second alone | beside it | ratio | it took, s |", "|---:|---:|---:|---:|---:|"]
     for number, turn in enumerate(turns, 1):
-        ratio = turn["beside"] / turn["alone"]
-        lines.append(f"| {number} | {turn['alone']:,.0f} | {turn['beside']:,.0f} | {ratio:.2f} | {turn['seconds']:.0f} |")
+        ratio = f"{turn['beside'] / turn['alone']:.2f} | {turn['seconds']:.0f}"
+        lines.append(f"| {number} | {turn['alone']:,.0f} | {turn['beside']:,.0f} | {ratio} |")
     return "\n".join(lines)
 
 
