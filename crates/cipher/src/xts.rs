@@ -11,8 +11,8 @@ pub const UNIT_SIZE: usize = 512;
 const BLOCK: usize = 16;
 /// AES blocks of a unit.
 const BLOCKS: usize = UNIT_SIZE / BLOCK;
-/// Units whose tweaks are encrypted together.
-const GROUP: usize = 8;
+/// Units that are encrypted together, their tweaks before them: 256 blocks.
+const GROUP: usize = 4;
 
 /// Both halves of a key are the same: XTS is not safe with it (NIST SP 800-38E, FIPS 140 IG C.I).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,11 +69,9 @@ impl VolumeKey {
     /// # Panics
     /// When the lengths differ, or are no multiple of [`UNIT_SIZE`].
     pub fn encrypt(&self, unit: u64, from: &[u8], to: &mut [u8]) {
-        self.each_unit(unit, from, to, |from, to, tweak| {
-            let tweaks = tweaks(tweak);
-            xor_into(from, &tweaks, to);
+        self.each_group(unit, from, to, |_, to, masks| {
             self.encrypting.encrypt_blocks(blocks(to));
-            xor(&tweaks, to);
+            xor(masks, to);
         });
     }
 
@@ -82,63 +80,76 @@ impl VolumeKey {
     /// # Panics
     /// When the lengths differ, or are no multiple of [`UNIT_SIZE`].
     pub fn decrypt(&self, unit: u64, from: &[u8], to: &mut [u8]) {
-        self.each_unit(unit, from, to, |from, to, tweak| {
-            if is_zero(from) {
-                to.fill(0);
-                return;
-            }
-            let tweaks = tweaks(tweak);
-            xor_into(from, &tweaks, to);
+        self.each_group(unit, from, to, |from, to, masks| {
             self.decrypting.decrypt_blocks(blocks(to));
-            xor(&tweaks, to);
+            xor(masks, to);
+            for (from, to) in from.chunks_exact(UNIT_SIZE).zip(to.chunks_exact_mut(UNIT_SIZE)) {
+                if is_zero(from) {
+                    to.fill(0);
+                }
+            }
         });
     }
 
-    /// Does something with each unit, its place in `to`, and its encrypted tweak.
-    fn each_unit(&self, first: u64, from: &[u8], to: &mut [u8], each: impl Fn(&[u8], &mut [u8], u128)) {
+    /// Does the rest with each group of units, what it is made of, and its masks, which `to` has been combined with
+    /// once. A group is one call of the block cipher: the widest instructions take 64 blocks at once, and what is
+    /// less goes through one block after the other.
+    fn each_group(&self, first: u64, from: &[u8], to: &mut [u8], rest: impl Fn(&[u8], &mut [u8], &[u128])) {
         assert_eq!(from.len(), to.len(), "as many bytes come out as go in");
         assert!(from.len().is_multiple_of(UNIT_SIZE), "units are not cut");
         let mut unit = u128::from(first);
-        for (from, to) in from.chunks(GROUP * UNIT_SIZE).zip(to.chunks_mut(GROUP * UNIT_SIZE)) {
-            // One after the other each would wait for the processor's whole way through the rounds.
-            let mut tweaks = [Block::default(); GROUP];
-            for tweak in &mut tweaks {
-                *tweak = unit.to_le_bytes().into();
-                unit += 1;
-            }
-            self.tweaking.encrypt_blocks(&mut tweaks);
-            let units = from.chunks_exact(UNIT_SIZE).zip(to.chunks_exact_mut(UNIT_SIZE));
-            for ((from, to), tweak) in units.zip(tweaks) {
-                each(from, to, u128::from_le_bytes(tweak.into()));
-            }
+        let whole = from.len() - from.len() % (GROUP * UNIT_SIZE);
+        let ((from, last_from), (to, last_to)) = (from.split_at(whole), to.split_at_mut(whole));
+        for (from, to) in from.chunks_exact(GROUP * UNIT_SIZE).zip(to.chunks_exact_mut(GROUP * UNIT_SIZE)) {
+            self.group::<GROUP>(&mut unit, from, to, &rest);
         }
+        for (from, to) in last_from.chunks_exact(UNIT_SIZE).zip(last_to.chunks_exact_mut(UNIT_SIZE)) {
+            self.group::<1>(&mut unit, from, to, &rest);
+        }
+    }
+
+    /// So many units, from `unit` on.
+    fn group<const UNITS: usize>(
+        &self,
+        unit: &mut u128,
+        from: &[u8],
+        to: &mut [u8],
+        rest: impl Fn(&[u8], &mut [u8], &[u128]),
+    ) {
+        let mut tweaks = [Block::default(); UNITS];
+        for tweak in &mut tweaks {
+            *tweak = unit.to_le_bytes().into();
+            *unit += 1;
+        }
+        self.tweaking.encrypt_blocks(&mut tweaks);
+        let mut masks = [[0; BLOCKS]; UNITS];
+        let units = from.chunks_exact(UNIT_SIZE).zip(to.chunks_exact_mut(UNIT_SIZE));
+        for ((tweak, masks), (from, to)) in tweaks.into_iter().zip(&mut masks).zip(units) {
+            mask_into(u128::from_le_bytes(tweak.into()), from, masks, to);
+        }
+        rest(from, to, masks.as_flattened());
     }
 }
 
-/// The tweaks of a unit's blocks: each is the one before times α in GF(2^128) (IEEE 1619, 5.2).
-fn tweaks(first: u128) -> [u128; BLOCKS] {
+/// Combines a unit's blocks with their tweaks, which are kept: each is the one before times α in GF(2^128) (IEEE 1619,
+/// 5.2).
+fn mask_into(first: u128, from: &[u8], masks: &mut [u128; BLOCKS], to: &mut [u8]) {
     let mut tweak = first;
-    std::array::from_fn(|_| {
-        let this = tweak;
+    let (from, to) = (from.as_chunks::<BLOCK>().0, to.as_chunks_mut::<BLOCK>().0);
+    for ((from, mask), to) in from.iter().zip(masks).zip(to) {
+        *to = (u128::from_le_bytes(*from) ^ tweak).to_le_bytes();
+        *mask = tweak;
         tweak = (tweak << 1) ^ ((tweak >> 127) * 0x87);
-        this
-    })
+    }
 }
 
 fn blocks(bytes: &mut [u8]) -> &mut [Block] {
     Block::slice_as_chunks_mut(bytes).0
 }
 
-fn xor_into(from: &[u8], tweaks: &[u128; BLOCKS], to: &mut [u8]) {
-    let (from, to) = (from.as_chunks::<BLOCK>().0, to.as_chunks_mut::<BLOCK>().0);
-    for ((from, tweak), to) in from.iter().zip(tweaks).zip(to) {
-        *to = (u128::from_le_bytes(*from) ^ tweak).to_le_bytes();
-    }
-}
-
-fn xor(tweaks: &[u128; BLOCKS], to: &mut [u8]) {
-    for (to, tweak) in to.as_chunks_mut::<BLOCK>().0.iter_mut().zip(tweaks) {
-        *to = (u128::from_le_bytes(*to) ^ tweak).to_le_bytes();
+fn xor(masks: &[u128], to: &mut [u8]) {
+    for (to, mask) in to.as_chunks_mut::<BLOCK>().0.iter_mut().zip(masks) {
+        *to = (u128::from_le_bytes(*to) ^ mask).to_le_bytes();
     }
 }
 
