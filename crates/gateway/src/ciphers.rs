@@ -8,6 +8,10 @@ use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// What is decrypted goes to its client in pieces of this size at most: when one was sent, its pages are used for the
+/// next. Buffers of the size of a large request would be asked of the system anew each time.
+const DECRYPTED_BYTES: usize = 256 << 10;
+
 /// What a volume's bytes go through.
 #[derive(Clone, Debug)]
 pub(crate) enum Cipher {
@@ -115,16 +119,30 @@ impl Cipher {
         Body::Data { bytes, checksums: checksums.under(self.writing()) }
     }
 
-    /// What a client gets of what copies have under `key`, from the byte `at` of `part` on. `None`: it is not here.
-    pub(crate) fn decrypt(&self, part: Part, at: usize, bytes: Bytes, key: KeyGeneration) -> Option<Bytes> {
-        match self {
-            Cipher::Plain => Some(bytes),
-            Cipher::Encrypted(keys) => {
-                let mut seen = PageBuf::new(bytes.len());
-                keys.of(key)?.decrypt(unit(part, at), &bytes, &mut seen);
-                Some(seen.freeze())
+    /// Puts out what a client gets of what copies have under `key`, from the byte `at` of `part` on, piece by piece.
+    /// `None`: the key is not here.
+    pub(crate) fn decrypt(
+        &self,
+        part: Part,
+        at: usize,
+        bytes: Bytes,
+        key: KeyGeneration,
+        mut put: impl FnMut(Bytes),
+    ) -> Option<()> {
+        let keys = match self {
+            Cipher::Plain => {
+                put(bytes);
+                return Some(());
             }
+            Cipher::Encrypted(keys) => keys,
+        };
+        let key = keys.of(key)?;
+        for (number, piece) in bytes.chunks(DECRYPTED_BYTES).enumerate() {
+            let mut seen = PageBuf::new(piece.len());
+            key.decrypt(unit(part, at + number * DECRYPTED_BYTES), piece, &mut seen);
+            put(seen.freeze());
         }
+        Some(())
     }
 
     /// What copies have of `part` under the key `from` of `before`, as they would have it under `to`; `None`: one of

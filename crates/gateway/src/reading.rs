@@ -51,13 +51,13 @@ pub(crate) fn trim<'a>(
         };
         let take = len.saturating_sub(skip).min(part.len as usize - at);
         if take > 0 {
-            pieces.push(match extent {
-                Extent::Zero { .. } => Piece::Zero(take),
+            match extent {
+                Extent::Zero { .. } => pieces.push(Piece::Zero(take)),
                 Extent::Data { bytes, checksums } => {
                     let (key, bytes) = (checksums.key(), bytes.slice(skip..skip + take));
-                    Piece::Data(reads(key)?.decrypt(part, at, bytes, key)?)
+                    reads(key)?.decrypt(part, at, bytes, key, |seen| pieces.push(Piece::Data(seen)))?;
                 }
-            });
+            }
         }
         at += take;
         skip = skip.saturating_sub(len);
