@@ -4,6 +4,7 @@ import base64
 import json
 import subprocess
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -77,6 +78,15 @@ def refused(node, volume):
     return str(error.value)
 
 
+def told_by_the_kernel(process):
+    """What everybody on the machine, or who looks for the remains of a process, gets to see has no key in it."""
+    for file in ("cmdline", "environ"):
+        shown = Path(f"/proc/{process.pid}/{file}").read_bytes()
+        assert shown and b"7" * 64 not in shown, file
+    limits = Path(f"/proc/{process.pid}/limits").read_text().splitlines()
+    assert next(line.split()[4:6] for line in limits if line.startswith("Max core file size")) == ["0", "0"]
+
+
 def test_what_is_written_is_nowhere_in_the_clear(make_cluster, config):
     cluster = with_keys(make_cluster, config=config)
     n1, n2, n3 = cluster.nodes
@@ -110,6 +120,7 @@ def test_what_is_written_is_nowhere_in_the_clear(make_cluster, config):
     for node in cluster.nodes:
         for name, wanted in pieces.items():
             assert reads(node, name, wanted), (node.name, name)
+        told_by_the_kernel(node.process)
     shown = {volume["name"]: volume["encrypted"] for volume in cluster.json("volume", "list")}
     assert shown == {"open": False, "open-clone": False, "safe": True, "safe-clone": True}
     cluster.stop()

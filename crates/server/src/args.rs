@@ -249,6 +249,11 @@ pub struct NodeArgs {
     #[arg(long, value_name = "text|json", value_enum, default_value_t, hide_possible_values = true)]
     pub log: LogFormat,
 
+    /// Leave the limit of core dumps as it is. Without this the process leaves none, since the keys of encrypted
+    /// volumes, of the node and of the certificate authority are in its memory
+    #[arg(long)]
+    pub core_dumps: bool,
+
     /// The site (data centre) that this machine stands in, for failure domains.
     #[arg(long, default_value = "")]
     pub site: String,

@@ -32,6 +32,7 @@ pub use disk::seen::read_copy;
 
 use anyhow::{Context, Result};
 use rustix::fs::Mode;
+use rustix::process::{Resource, Rlimit, setrlimit};
 use std::time::Duration;
 
 /// Threads of the control plane.
@@ -48,6 +49,11 @@ pub fn run(args: NodeArgs) -> Result<()> {
     // Nothing that this process makes is for others: its files tell where everything is. Sockets have options for that.
     rustix::process::umask(Mode::RWXG | Mode::RWXO);
     azekura_logging::begin(args.log);
+    if !args.core_dumps {
+        // Keys are in the memory.
+        let none = Rlimit { current: Some(0), maximum: Some(0) };
+        setrlimit(Resource::Core, none).context("can't switch core dumps off (--core-dumps leaves them on)")?;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(CONTROL_THREADS)
         .thread_name("control")
