@@ -3,13 +3,15 @@
 
 help_fuzz() {
     cat <<'TEXT'
-usage: ./dev fuzz [--inputs N]
+usage: ./dev fuzz [--inputs N] [--record]
 
 Gives every parser of bytes that come before anybody has proved anything (NBD, iSCSI, NVMe/TCP, vhost-user, the data port,
-tokens, secrets) random, damaged and cut inputs: the property tests that ./dev test runs with 256 inputs each, with more.
-A panic, a hang or a wrong answer fails the command, and the input is shown, and kept beside the test. Prints a table.
+tokens, secrets) random, damaged and cut inputs: the property tests that ./dev test runs with 256 inputs each, with more, and
+built as a release is, but with debug assertions. A panic, a hang or a wrong answer fails the command, and the input is shown, and
+kept beside the test. Prints a table. Ten million inputs of each test take some hours.
   --inputs N   inputs of each test (default: 100000). Those whose inputs are whole dialogues get a tenth of that, and
                those that carry out handshakes of TLS a hundredth
+  --record     write the table into docs/security.md
 TEXT
 }
 
@@ -43,10 +45,14 @@ FUZZED_HANDSHAKES=(
     "TLS of all ports|transport|channels|damaged_handshakes_are_refused"
 )
 
-# built_tests: a line "crate target binary" for each of them.
+# built_tests: a line "crate target binary" for each test of the crates that are named above.
 built_tests() {
-    (cd "$ROOT" && cargo test --workspace --lib --test integration --test frames --test greetings --test channels \
-        --no-run --message-format=json 2>/dev/null) |
+    local line crates=()
+    for line in "${FUZZED[@]}" "${FUZZED_DIALOGUES[@]}" "${FUZZED_HANDSHAKES[@]}"; do
+        line=${line#*|}
+        crates+=(-p "azekura-${line%%|*}")
+    done
+    (cd "$ROOT" && cargo test --profile fuzz "${crates[@]}" --lib --tests --no-run --message-format=json 2>/dev/null) |
         sed -n 's|.*"name":"\([^"]*\)".*"src_path":"[^"]*/crates/\([^/"]*\)/.*"executable":"\([^"]*\)".*|\2 \1 \3|p'
 }
 
@@ -66,25 +72,42 @@ run_fuzzed() {
     done
 }
 
+# record_fuzz TABLE: writes it into the document, with the commit and the day.
+record_fuzz() {
+    PYTHONDONTWRITEBYTECODE=1 python3 - "$1" <<'PYTHON'
+import sys, time
+from tools.harness.document import SECURITY, commit, replace_part
+replace_part(SECURITY, "fuzz", f"{sys.argv[1]}\n\nAt {commit()}, {time.strftime('%Y-%m-%d')}.")
+PYTHON
+}
+
 command_fuzz() {
-    local inputs=100000
+    local inputs=100000 record=no
     while (($# > 0)); do
         case $1 in
             --inputs) need_value "$1" $# && inputs=$2 && shift ;;
+            --record) record=yes ;;
             *) die "fuzz does not know '$1' (./dev fuzz --help)" ;;
         esac
         shift
     done
     [[ $inputs =~ ^[1-9][0-9]*$ ]] || die "--inputs '$inputs': it is a whole number, at least 1"
-    ensure_tools "${BUILD_TOOLS[@]}"
+    ensure_tools "${BUILD_TOOLS[@]}" python3:python3
     ensure_rust
-    local tests
+    cd "$ROOT" || die "cannot enter $ROOT"
+    local tests table
     step "building the tests"
     tests=$(built_tests)
     [[ -n $tests ]] || die "the tests could not be built (cargo test --workspace says why)"
-    echo '| port | test | inputs | took |'
-    echo '|---|---|---:|---:|'
-    run_fuzzed "$inputs" "$tests" "${FUZZED[@]}"
-    run_fuzzed $(((inputs + 9) / 10)) "$tests" "${FUZZED_DIALOGUES[@]}"
-    run_fuzzed $(((inputs + 99) / 100)) "$tests" "${FUZZED_HANDSHAKES[@]}"
+    table=$(
+        printf '| port | test | inputs | took |\n|---|---|---:|---:|\n' | tee /dev/stderr
+        {
+            run_fuzzed "$inputs" "$tests" "${FUZZED[@]}" &&
+                run_fuzzed $(((inputs + 9) / 10)) "$tests" "${FUZZED_DIALOGUES[@]}" &&
+                run_fuzzed $(((inputs + 99) / 100)) "$tests" "${FUZZED_HANDSHAKES[@]}"
+        } | tee /dev/stderr
+    ) || die "the table is not whole"
+    if [[ $record == yes ]]; then
+        record_fuzz "$table"
+    fi
 }

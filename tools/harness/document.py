@@ -10,6 +10,7 @@ from .cluster import ROOT, binary
 
 PERFORMANCE = ROOT / "docs" / "performance.md"
 RELIABILITY = ROOT / "docs" / "reliability.md"
+SECURITY = ROOT / "docs" / "security.md"
 
 
 def commands(page, name):

@@ -146,8 +146,6 @@ fn cuts() -> impl Strategy<Value = Vec<usize>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
-
     /// An honest dialogue has the same course however it is cut up on its way.
     #[test]
     fn cuts_change_nothing(stream in dialogue(), cuts in cuts()) {

@@ -173,8 +173,6 @@ fn something() -> impl Strategy<Value = Say> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
-
     /// Whatever a client says without TLS, and however it is cut up: it comes to no export, opens nothing, and makes
     /// the node hold little.
     #[test]

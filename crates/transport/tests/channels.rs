@@ -316,8 +316,6 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
-
     /// Noise ends with an error, or waits for more; it never gets anything through.
     #[test]
     fn noise_is_refused(noise in proptest::collection::vec(any::<u8>(), 0..3000), as_record in any::<bool>()) {
