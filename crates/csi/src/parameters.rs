@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use azekura_api::{AckRule, IoLimits, VolumeView};
-use azekura_base::{DEFAULT_PROJECT, SecretText};
+use azekura_base::{DEFAULT_PROJECT, LogicalBlock, LogicalBlockError, SecretText};
 use tonic::Status;
 
 use crate::{Outcome, attributes, secrets};
@@ -36,6 +36,8 @@ pub(crate) struct Parameters {
     pub(crate) ack_rule: Option<AckRule>,
     /// `encrypt`: with a key of its own.
     pub(crate) encrypt: Encrypt,
+    /// `logicalBlockSize`: what clients count a volume's blocks in.
+    pub(crate) logical_block: Option<LogicalBlock>,
     /// `iops`, `bandwidth`, `burst`: what a volume may do at first. A VolumeAttributesClass takes their place.
     pub(crate) limits: IoLimits,
 }
@@ -72,12 +74,16 @@ impl Parameters {
                         _ => return Err(bad(name, value, "it is true, false or secret")),
                     };
                 }
+                "logicalBlockSize" => {
+                    parameters.logical_block =
+                        Some(value.parse().map_err(|error: LogicalBlockError| bad(name, value, &error.to_string()))?);
+                }
                 name if name.starts_with(FROM_SIDECARS) => {}
                 name if attributes::read_one(&mut parameters.limits, "StorageClass", name, value)? => {}
                 _ => {
                     let reason = format!(
                         "the StorageClass has a parameter '{name}' that this driver does not know: it knows class, \
-                         project, copies, ackRule, encrypt, {}",
+                         project, copies, ackRule, encrypt, logicalBlockSize, {}",
                         attributes::KNOWN.join(", ")
                     );
                     return Err(Status::invalid_argument(reason));
@@ -103,7 +109,7 @@ impl Parameters {
 
     /// Where a volume is not what they say.
     pub(crate) fn odds(&self, volume: &VolumeView) -> Option<String> {
-        let VolumeView { class, copies, ack_rule, encrypted, .. } = volume;
+        let VolumeView { class, copies, ack_rule, encrypted, logical_block_bytes, .. } = volume;
         if !self.classes.is_empty() && !self.classes.contains(class) {
             return Some(format!("its class is '{class}', not '{}'", self.classes.join("' or '")));
         }
@@ -112,6 +118,9 @@ impl Parameters {
         }
         if let Some(wanted) = self.ack_rule.filter(|wanted| wanted != ack_rule) {
             return Some(format!("its writes are acknowledged by the rule {ack_rule}, not {wanted}"));
+        }
+        if let Some(wanted) = self.logical_block.filter(|wanted| wanted != logical_block_bytes) {
+            return Some(format!("its logical blocks have {logical_block_bytes} bytes, not {wanted}"));
         }
         match (self.encrypt, encrypted, secrets::opens(volume)) {
             (Encrypt::Yes | Encrypt::Secret, false, _) => Some("it is not encrypted".to_owned()),
@@ -158,14 +167,21 @@ mod tests {
 
     #[test]
     fn known_ones_are_read() {
-        let given =
-            [("class", "c, d"), ("copies", "3"), ("ackRule", "each-site"), ("encrypt", "true"), ("iops", "500")];
+        let given = [
+            ("class", "c, d"),
+            ("copies", "3"),
+            ("ackRule", "each-site"),
+            ("encrypt", "true"),
+            ("logicalBlockSize", "4096"),
+            ("iops", "500"),
+        ];
         let expected = Parameters {
             project: None,
             classes: vec!["c".into(), "d".into()],
             copies: Some(3),
             ack_rule: Some(AckRule::EachSite),
             encrypt: Encrypt::Yes,
+            logical_block: Some(LogicalBlock::Bytes4096),
             limits: IoLimits { iops: Some(500), ..IoLimits::default() },
         };
         assert_eq!(read(&given).unwrap(), expected);
@@ -198,6 +214,8 @@ mod tests {
             ("copies", "x"),
             ("ackRule", "any"),
             ("encrypt", "yes"),
+            ("logicalBlockSize", "1024"),
+            ("logicalBlockSize", "4KiB"),
         ] {
             let status = read(&[(name, value)]).unwrap_err();
             assert_eq!(status.code(), tonic::Code::InvalidArgument);
