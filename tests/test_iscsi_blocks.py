@@ -56,7 +56,9 @@ def capacity(portal, volume):
     if done.returncode != 0:
         return None
     told = dict(line.split(":", 1) for line in done.stdout.splitlines() if ":" in line)
-    last, block = (told[name].split()[0] for name in ["RETURNED LOGICAL BLOCK ADDRESS", "LOGICAL BLOCK LENGTH IN BYTES"])
+    last, block = (
+        told[name].split()[0] for name in ["RETURNED LOGICAL BLOCK ADDRESS", "LOGICAL BLOCK LENGTH IN BYTES"]
+    )
     return int(block), int(last) + 1, int(told["LOGICAL BLOCKS PER PHYSICAL BLOCK EXPONENT"])
 
 
@@ -77,7 +79,11 @@ def test_a_volume_says_what_its_blocks_are(cluster):
     assert capacity(portal, "large") == (BLOCK, 128 * MIB // BLOCK, 0)
     assert capacity(portal, "small") == (512, 64 * MIB // 512, 3)
     limits = run("iscsi-inq", "--evpd=1", "--pagecode=0xb0", url(portal)).stdout
-    for line in ["maximum transfer length:8192", "optimal transfer length granularity:1", "maximum unmap lba count:131072"]:
+    for line in [
+        "maximum transfer length:8192",
+        "optimal transfer length granularity:1",
+        "maximum unmap lba count:131072",
+    ]:
         assert line in limits.lower(), limits
     assert (block_of(cluster, "large"), block_of(cluster, "small")) == (BLOCK, 512)
 
@@ -98,8 +104,12 @@ def test_every_door_counts_in_the_same_blocks(cluster):
         with session(cluster.portals[0], volume) as host:
             assert [host.read(block, 3) for block in [1023, 2047, 3071]] == data
         namespace = admin.identify(0, 1)
-        size, = struct.unpack("<Q", namespace[:8])
-        assert (size * BLOCK, namespace[26], namespace[130]) == (cluster.json("volume", "show", volume)["size_bytes"], 0, 12)
+        (size,) = struct.unpack("<Q", namespace[:8])
+        assert (size * BLOCK, namespace[26], namespace[130]) == (
+            cluster.json("volume", "show", volume)["size_bytes"],
+            0,
+            12,
+        )
         assert queue.compare_and_write(2047, data[1][:BLOCK], data[2][:BLOCK])
         assert not queue.compare_and_write(2047, data[1][:BLOCK], data[0][:BLOCK])
         assert queue.read(2047, BLOCK) == data[2][:BLOCK]

@@ -243,7 +243,7 @@ class Cluster:
         return json.loads(run_cli(*arguments, "--json", api=self.first.api, program=self.program).stdout)
 
     def create_volume(self, name="vol1", size="1GiB", copies=2, shared=False, block=None):
-        """A volume for one node's clients at a time, or for those of all nodes; `block`: bytes of its logical blocks."""
+        """A volume for one node's clients at a time, or for those of all nodes; `block`: bytes of a logical block."""
         options = (["--shared"] if shared else []) + (["--logical-block-size", block] if block else [])
         made = self.json("volume", "create", name, size, "--copies", copies, *options)
         if made["class"] not in self.generous:

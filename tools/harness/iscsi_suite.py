@@ -35,7 +35,9 @@ class Told:
     unknown: dict = field(default_factory=dict)
 
     def __str__(self):
-        return f"{self.passed} passed, {len(self.skipped)} were skipped, {len(self.failed)} failed: {sorted(self.failed)}"
+        return (
+            f"{self.passed} passed, {len(self.skipped)} were skipped, {len(self.failed)} failed: {sorted(self.failed)}"
+        )
 
 
 def listed():
@@ -72,8 +74,8 @@ def results(suite, output):
 
 
 def conformance(urls):
-    """Runs all suites against these URLs, which are paths to one disk. Each suite has a process of its own: version 1.19
-    goes on changing the length of 16-byte commands when its test of COMPARE AND WRITE's data is skipped."""
+    """Runs all suites against these URLs, which are paths to one disk. Each suite has a process of its own: version
+    1.19 goes on changing the length of 16-byte commands when its test of COMPARE AND WRITE's data is skipped."""
     told = Told()
     for suite, part in runs():
         done = run("iscsi-test-cu", "--dataloss", "--test", f"ALL.{part}", *urls, check=False, within_s=SUITE_WITHIN_S)
