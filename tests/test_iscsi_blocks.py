@@ -2,6 +2,7 @@
 and QEMU; and that the blocks of a volume stay what they are."""
 
 import os
+import re
 import struct
 from pathlib import Path
 
@@ -51,15 +52,14 @@ def url(portal, volume="large"):
 
 
 def capacity(portal, volume):
-    """The bytes of a logical block and the number of these, as libiscsi reads them; `None` where there is no volume."""
+    """The bytes of a logical block, the number of these, and as a power of two how many a physical one has, as libiscsi
+    reads them; `None` where there is no volume."""
     done = run("iscsi-readcapacity16", url(portal, volume), check=False)
     if done.returncode != 0:
         return None
-    told = dict(line.split(":", 1) for line in done.stdout.splitlines() if ":" in line)
-    last, block = (
-        told[name].split()[0] for name in ["RETURNED LOGICAL BLOCK ADDRESS", "LOGICAL BLOCK LENGTH IN BYTES"]
-    )
-    return int(block), int(last) + 1, int(told["LOGICAL BLOCKS PER PHYSICAL BLOCK EXPONENT"])
+    names = ["LENGTH IN BYTES", "RETURNED LOGICAL BLOCK ADDRESS", "PHYSICAL BLOCK EXPONENT"]
+    block, last, exponent = (int(re.search(rf"{name}:(\d+)", done.stdout)[1]) for name in names)
+    return block, last + 1, exponent
 
 
 def session(portal, volume, isid=1):
