@@ -78,7 +78,7 @@ def test_a_volume_says_what_its_blocks_are(cluster):
     portal = cluster.portals[0]
     assert capacity(portal, "large") == (BLOCK, 128 * MIB // BLOCK, 0)
     assert capacity(portal, "small") == (512, 64 * MIB // 512, 3)
-    limits = run("iscsi-inq", "--evpd=1", "--pagecode=0xb0", url(portal)).stdout
+    limits = run("iscsi-inq", "--evpd=1", "--pagecode=176", url(portal)).stdout
     for line in [
         "maximum transfer length:8192",
         "optimal transfer length granularity:1",

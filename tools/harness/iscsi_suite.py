@@ -19,6 +19,7 @@ SKIPPED = {
     "Logical unit is not removable": "not removable",
     "Media is not removable": "not removable",
     "Logical unit is not write-protected": "not write-protected",
+    "LBPPB < 2": "LBPPB < 2",
     "--allow-sanitize flag is not set": "SANITIZE",
     "REPORT_SUPPORTED_OPCODES is not implemented": "ReportSupportedOpcodes.OneCommand",
 }
