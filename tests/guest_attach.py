@@ -24,6 +24,7 @@ def cluster(module_cluster):
     made.first.options = ["--nvme", f"{HOST}:{made.first.nvme_port}"]
     made.start()
     made.create_volume("vol1", "128MiB", copies=1)
+    made.create_volume("large", "64MiB", copies=1, block=4096)
     return made
 
 
@@ -68,6 +69,17 @@ def test_a_volume_is_a_device_of_the_kernel(cluster, guest, via):
     guest.run("umount /mnt")
     told(guest, "detach vol1")
     wait_until(lambda: not cluster.json("volume", "show", "vol1")["attachments"], 30, "the volume to be given back")
+
+
+@pytest.mark.parametrize("via", ["nvme", "nbd"])
+def test_a_volume_of_large_blocks_is_a_device_of_large_blocks(cluster, guest, via):
+    device = told(guest, f"attach large --via {via}")["device"]
+    queue = f"/sys/block/{device.removeprefix('/dev/')}/queue"
+    assert guest.run(f"cat {queue}/logical_block_size") == "4096"
+    guest.run("mkfs.ext4 -q -F /dev/azekura/large", within_s=120)
+    guest.run("mount /dev/azekura/large /mnt && echo text > /mnt/a && umount /mnt && e2fsck -fn /dev/azekura/large")
+    told(guest, "detach large", within_s=60)
+    wait_until(lambda: not cluster.json("volume", "show", "large")["attachments"], 30, "the volume to be given back")
 
 
 def test_the_best_way_is_taken(guest):

@@ -155,3 +155,24 @@ def test_fio_goes_on_when_nodes_are_killed_and_stand_still(cluster, guest):
     wait_until(lambda: guest.run("cat /tmp/done") != "", DONE_WITHIN_S, "fio")
     assert guest.run("cat /tmp/done") == "fine", guest.run("cat /tmp/said /tmp/fio; dmesg | tail -40")
     assert guest.run("dmesg | grep -E 'Buffer I/O|error.*dev dm-' || true") == ""
+
+
+def test_linux_counts_a_disk_of_large_blocks_in_them(cluster, guest):
+    cluster.create_volume("large", "64MiB", block=4096)
+    cluster.wait_healthy()
+    portal, target = f"{HOST}:{cluster.ports[0]}", TARGET.replace("vol1", "large")
+    guest.run(f"iscsiadm -m discovery -t sendtargets -p {portal}", within_s=60)
+    guest.run(f"iscsiadm -m node -T {target} -p {portal} --login", within_s=120)
+    find = "grep -l 4096 /sys/block/sd*/queue/logical_block_size || true"
+    wait_until(lambda: guest.run(find), 30, "the disk")
+    [found] = guest.run(find).splitlines()
+    disk = found.split("/")[3]
+    names = ["physical_block_size", "minimum_io_size", "discard_granularity"]
+    assert [guest.run(f"cat /sys/block/{disk}/queue/{name}") for name in names] == ["4096"] * 3
+    wait_until(lambda: guest.run(f"ls /sys/block/{disk}/holders"), 30, "multipathd to take the disk")
+    device = "/dev/" + guest.run(f"ls /sys/block/{disk}/holders")
+    guest.run(f"dd if=/dev/zero of={device} bs=512 count=1 oflag=direct", fails=True)
+    verify = "--rw=randwrite --bs=4k --iodepth=8 --size=32M --verify=crc32c --verify_backlog=256"
+    guest.run(f"{FIO} --filename={device} {verify}", within_s=180)
+    guest.run(f"mkfs.ext4 -q -F {device} && mount {device} /mnt && echo text > /mnt/a && umount /mnt", within_s=120)
+    guest.run(f"e2fsck -fn {device}", within_s=60)

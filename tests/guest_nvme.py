@@ -42,6 +42,7 @@ def node(module_cluster):
     cluster.start()
     cluster.create_volume("vol1", "256MiB", copies=1)
     cluster.create_volume("Vol_2", "64MiB", copies=1)
+    cluster.create_volume("large", "64MiB", copies=1, block=4096)
     cluster.nvme_port = port
     return cluster
 
@@ -88,9 +89,29 @@ def disconnect(guest, volume="vol1"):
 def test_discovery(guest):
     found = json.loads(guest.run(f"nvme discover {target(guest)} -o json"))
     names = {record["subnqn"]: record for record in found["records"]}
-    assert set(names) == {PREFIX + "vol1", PREFIX + "Vol_2"}
+    assert set(names) == {PREFIX + "vol1", PREFIX + "Vol_2", PREFIX + "large"}
     record = names[PREFIX + "vol1"]
     assert (record["trtype"], record["subtype"], record["trsvcid"]) == ("tcp", "nvme subsystem", str(guest.port))
+
+
+def test_blocks_of_4_kib(guest):
+    device = connect(guest, "large")
+    [listed] = json.loads(guest.run("nvme list -o json"))["Devices"]
+    assert (listed["PhysicalSize"], listed["SectorSize"]) == (64 * MIB, 4096)
+    names = ["logical_block_size", "physical_block_size", "minimum_io_size", "discard_granularity"]
+    shown = [guest.run(f"cat /sys/block/{device}/queue/{name}") for name in names]
+    assert shown == ["4096"] * 4, shown
+    guest.run(f"dd if=/dev/zero of=/dev/{device} bs=512 count=1 oflag=direct", fails=True)
+    guest.run(f"mkfs.ext4 -q -F /dev/{device} && mount /dev/{device} /mnt", within_s=120)
+    guest.run("dd if=/dev/urandom of=/mnt/a bs=1M count=8 2>/dev/null && sync")
+    digest = guest.run("sha256sum </mnt/a")
+    guest.run("umount /mnt")
+    disconnect(guest, "large")
+    device = connect(guest, "large")
+    guest.run(f"e2fsck -fn /dev/{device} && mount /dev/{device} /mnt", within_s=60)
+    assert guest.run("sha256sum </mnt/a") == digest
+    guest.run("umount /mnt")
+    disconnect(guest, "large")
 
 
 def test_what_it_says_of_itself(guest):

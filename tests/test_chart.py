@@ -70,6 +70,7 @@ SETS = {
         "storageClasses": [
             {"name": "secret", "parameters": {**SECRET, "encrypt": "secret"}},
             {"name": "each", "parameters": {"encrypt": "secret", f"{KIND}/provisioner-secret-name": "${pvc.name}"}},
+            {"name": "large", "parameters": {"logicalBlockSize": "4096"}},
         ],
     },
     "little": {

@@ -1,39 +1,22 @@
 """The iSCSI door as clients that are not ours see it: libiscsi's tools and its conformance test, and QEMU."""
 
 import os
-import re
 from pathlib import Path
 
 import pytest
 
 from tools.harness.cluster import HOST
 from tools.harness.iscsi import BLOCK, GOOD, Session
+from tools.harness.iscsi_suite import LONG, SKIPPED, SUITE_WITHIN_S, conformance, results
 from tools.harness.process import free_port, wait_until
 from tools.harness.run import run
 
 MIB = 2**20
 PREFIX = "iqn.2026-01.io.azekura:"
-SUITE_WITHIN_S = 120
 # Tests of iscsi-test-cu that do not pass, and why (docs/iscsi.md).
 KNOWN = {
     "GetLBAStatus.UnmapSingle": "asks for block i + 1 and wants to hear of block i + 8",
     "MultipathIO.Reset": "a reset at one node's portal is no unit attention at the other's yet",
-}
-# Tests that send some 16,000 compare-and-writes each, which takes minutes with a binary that is not optimized.
-LONG = ("OrWrite.Simple", "OrWrite.Verify")
-# What a test that is skipped says of it, and the row of docs/iscsi.md that gives the reason.
-SKIPPED = {
-    "RESERVE6 is not implemented": "RESERVE",
-    "READDEFECTDATA10 is not implemented": "READ DEFECT DATA",
-    "READDEFECTDATA12 is not implemented": "READ DEFECT DATA",
-    "WRITEATOMIC16 is not implemented": "WRITE ATOMIC",
-    "WRITESAME10 does not support 0-blocks": "WRITE SAME of 0 blocks",
-    "WRITESAME16 does not support 0-blocks": "WRITE SAME of 0 blocks",
-    "Logical unit is not removable": "not removable",
-    "Media is not removable": "not removable",
-    "Logical unit is not write-protected": "not write-protected",
-    "--allow-sanitize flag is not set": "SANITIZE",
-    "REPORT_SUPPORTED_OPCODES is not implemented": "ReportSupportedOpcodes.OneCommand",
 }
 
 
@@ -114,61 +97,12 @@ def test_qemu_reads_what_it_wrote(portal, folder):
     run(*words, "-c", "write -z 0 8M", "-c", "read -P 0 0 8M", "-c", "flush")
 
 
-def suites():
-    """The suites of iscsi-test-cu."""
-    names = run("iscsi-test-cu", "--list", check=False).stdout.split()
-    return [name.removeprefix("ALL.") for name in names if re.fullmatch(r"ALL\.\w+", name)]
-
-
-def runs():
-    """What is run by a process of its own: suites, and of those with a long test the others, one by one."""
-    for suite in suites():
-        if not any(test.startswith(suite + ".") for test in LONG):
-            yield suite, suite
-            continue
-        names = run("iscsi-test-cu", "--list", check=False).stdout.split()
-        tests = [name.removeprefix("ALL.") for name in names if name.startswith(f"ALL.{suite}.")]
-        yield from ((suite, test) for test in tests if test not in LONG)
-
-
-def results(suite, output):
-    """What became of each test of a suite: (test, passed, why it was skipped)."""
-    test, why = None, None
-    for line in output.splitlines():
-        if begins := re.match(r"\s+Test: (\S+) \.\.\.(.*)", line):
-            test, why, line = f"{suite}.{begins[1]}", None, begins[2]
-        if test and (ends := re.match(r"(passed|FAILED)", line)):
-            yield test, ends[1] == "passed", why
-            test = None
-        elif test and (skips := re.search(r"\[SKIPPED\] (.*)", line)):
-            why = why or skips[1]
-
-
 def test_libiscsis_conformance_test_at_two_portals(portals):
-    """Every test of every suite passes, but for the known ones, or is skipped for a reason that docs/iscsi.md gives.
-    Each suite has a process of its own: version 1.19 goes on changing the length of 16-byte commands when its test of
-    COMPARE AND WRITE's data is skipped."""
-    failed, passed, skipped, unknown = {}, 0, {}, {}
-    for suite, part in runs():
-        words = ["iscsi-test-cu", "--dataloss", "--test", f"ALL.{part}", *map(url, portals)]
-        done = run(*words, check=False, within_s=SUITE_WITHIN_S)
-        summary = re.search(r"^\s*tests\s+(\d+)\s+(\d+)\s+(\d+)\s+(\d+)\s", done.stdout, re.MULTILINE)
-        told = list(results(suite, done.stdout))
-        if summary is None or len(told) != int(summary[2]):
-            failed[part] = (done.stdout + done.stderr)[-1500:]
-        for test, is_good, why in told:
-            if not is_good:
-                failed[test] = done.stdout[-1500:]
-            elif why is None:
-                passed += 1
-            else:
-                skipped[test] = why
-                if not any(why.startswith(known) for known in SKIPPED):
-                    unknown[test] = why
-    print(f"{passed} passed, {len(skipped)} were skipped, {len(failed)} failed: {sorted(failed)}")
-    assert failed.keys() == KNOWN.keys(), "\n".join(f"{test}: {text}" for test, text in failed.items())
-    assert not unknown, unknown
-    assert passed > 170, skipped
+    """Every test of every suite passes, but for the known ones, or is skipped for a reason that docs/iscsi.md gives."""
+    told = conformance(list(map(url, portals)))
+    assert told.failed.keys() == KNOWN.keys(), "\n".join(f"{test}: {text}" for test, text in told.failed.items())
+    assert not told.unknown, told.unknown
+    assert told.passed > 170, told.skipped
 
 
 def test_a_reset_is_heard_by_the_other_sessions_of_a_node(portal):

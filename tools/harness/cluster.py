@@ -242,9 +242,10 @@ class Cluster:
         """The output of a command that may end with exit code 1 because not all is well."""
         return json.loads(run_cli(*arguments, "--json", api=self.first.api, program=self.program).stdout)
 
-    def create_volume(self, name="vol1", size="1GiB", copies=2, shared=False):
-        """A volume for one node's clients at a time, or for those of all nodes."""
-        made = self.json("volume", "create", name, size, "--copies", copies, *(["--shared"] if shared else []))
+    def create_volume(self, name="vol1", size="1GiB", copies=2, shared=False, block=None):
+        """A volume for one node's clients at a time, or for those of all nodes; `block`: bytes of a logical block."""
+        options = (["--shared"] if shared else []) + (["--logical-block-size", block] if block else [])
+        made = self.json("volume", "create", name, size, "--copies", copies, *options)
         if made["class"] not in self.generous:
             # Devices are small, since a new one is written once from end to end; and on a machine that is slow today a
             # node's start may take longer than clients wait by default.

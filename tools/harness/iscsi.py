@@ -23,13 +23,24 @@ class IscsiError(Exception):
 
 
 class Session:
-    """A connection on which a login has been sent. `isid` and `name` say who it is."""
+    """A connection on which a login has been sent. `isid` and `name` say who it is, `block` how many bytes the logical
+    blocks of the volume have."""
 
-    def __init__(self, address, target, isid=1, name="iqn.2000-01.example:host", tsih=0, within_s=30, discovers=False):
+    def __init__(
+        self,
+        address,
+        target,
+        isid=1,
+        name="iqn.2000-01.example:host",
+        tsih=0,
+        within_s=30,
+        discovers=False,
+        block=BLOCK,
+    ):
         host, port = address.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), timeout=within_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.within_s, self.cmd_sn, self.itt = within_s, 1, 0
+        self.within_s, self.cmd_sn, self.itt, self.block = within_s, 1, 0, block
         keys = {"InitiatorName": name, "SessionType": "Discovery" if discovers else "Normal"}
         keys |= {} if discovers else {"TargetName": target}
         keys |= {"ImmediateData": "Yes", "MaxRecvDataSegmentLength": "262144"}
@@ -97,7 +108,7 @@ class Session:
 
     def _command(self, opcode, flags, block, count, data=b""):
         cdb = struct.pack(">BBIBHB", opcode, 0, block, 0, count, 0)
-        return self._task(cdb, flags, count * BLOCK, data)
+        return self._task(cdb, flags, count * self.block, data)
 
     def _task(self, cdb, flags, length, data=b""):
         self.itt += 1
@@ -108,23 +119,23 @@ class Session:
 
     def send_write(self, block, data):
         """Sends a write with all of its data; gives the task's tag."""
-        return self._command(WRITE_10, WRITES, block, len(data) // BLOCK, data)
+        return self._command(WRITE_10, WRITES, block, len(data) // self.block, data)
 
     def send_read(self, block, count):
-        """Asks for so many blocks of 512 bytes; gives the task's tag."""
+        """Asks for so many blocks; gives the task's tag."""
         return self._command(READ_10, READS, block, count)
 
     def compare_and_write(self, block, expected, data):
         """Replaces a block by `data` if it holds what is expected; gives whether it did."""
         cdb = struct.pack(">BBQ3xB", COMPARE_AND_WRITE, 0, block, 1)
-        status, _ = self.status_of(self._task(cdb, WRITES, 2 * BLOCK, expected + data))
+        status, _ = self.status_of(self._task(cdb, WRITES, 2 * self.block, expected + data))
         if status not in (GOOD, CHECK_CONDITION):
             raise IscsiError(f"COMPARE AND WRITE ended with status {status:#04x}")
         return status == GOOD
 
     def send_or(self, block, bits):
         """Sets bits in what is there, of whole blocks; gives the task's tag."""
-        cdb = struct.pack(">BBQI", ORWRITE, 0, block, len(bits) // BLOCK)
+        cdb = struct.pack(">BBQI", ORWRITE, 0, block, len(bits) // self.block)
         return self._task(cdb, WRITES, len(bits), bits)
 
     def copy_status(self, source, destination, count):
@@ -132,10 +143,18 @@ class Session:
         page = self.status_of(self._task(struct.pack(">BBBHx", INQUIRY, 1, 0x83, 255), READS, 255))[1]
         naa = page[8:16]
         assert page[5] == 3, page
-        target = struct.pack(">BBHBBxB20sI", 0xE4, 0, 0, 1, 3, 8, naa, BLOCK)
+        target = struct.pack(">BBHBBxB20sI", 0xE4, 0, 0, 1, 3, 8, naa, self.block)
         segment = struct.pack(">BBHHHxxHQQ", 2, 0, 24, 0, 0, count, source, destination)
         data = struct.pack(">BBHxxxxII", 1, 0, len(target), len(segment), 0) + target + segment
         return self.status_of(self._task(struct.pack(">B9xI", EXTENDED_COPY, len(data)), WRITES, len(data), data))[0]
+
+    def ask(self, cdb, room):
+        """Sends a command that reads at most so many bytes; gives its status, and what was read."""
+        return self.status_of(self._task(cdb, READS, room))
+
+    def send_data(self, cdb, data):
+        """Sends a command with data; gives its status."""
+        return self.status_of(self._task(cdb, WRITES, len(data), data))[0]
 
     def answer(self):
         """The next answer that has a status: the task's tag, the status, and what was read."""
@@ -208,7 +227,7 @@ class Session:
             raise IscsiError(f"write {itt}: task {answered} ended with status {status:#04x}")
 
     def read(self, block, count):
-        """Reads so many blocks of 512 bytes."""
+        """Reads so many blocks."""
         itt = self.send_read(block, count)
         answered, status, data = self.answer()
         if (answered, status) != (itt, 0):

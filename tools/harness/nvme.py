@@ -36,13 +36,23 @@ class Queue:
     """A connection that is a queue."""
 
     def __init__(
-        self, address, subsystem, controller=0xFFFF, queue=0, keep_alive_ms=0, host_id=1, name=HOST, secrets=()
+        self,
+        address,
+        subsystem,
+        controller=0xFFFF,
+        queue=0,
+        keep_alive_ms=0,
+        host_id=1,
+        name=HOST,
+        secrets=(),
+        block=512,
     ):
-        """With the host's secret, and perhaps the controller's, it proves that, and has that proved."""
+        """With the host's secret, and perhaps the controller's, it proves that, and has that proved. `block`: how many
+        bytes the logical blocks of the volume have."""
         host, port = address.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), timeout=20)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.id = 0
+        self.id, self.block = 0, block
         self.send(struct.pack("<BBBBIHBBI", 0, 0, 128, 0, 128, 0, 0, 0, 0) + bytes(112))
         kind, _, rest, _ = self.receive()
         assert kind == 1 and rest[:4] == bytes(4), (kind, rest)
@@ -139,14 +149,14 @@ class Queue:
 
     def write(self, block, data):
         """In a capsule what fits into one, and otherwise as it is asked for."""
-        dwords = [block, 0, len(data) // 512 - 1]
+        dwords = [block, 0, len(data) // self.block - 1]
         if len(data) <= 8192:
             self.ask(0x01, dwords, data=data, namespace=1)
         else:
             self.ask(0x01, dwords, namespace=1, asked_for=data)
 
     def read(self, block, count):
-        return self.ask(0x02, [block, 0, count // 512 - 1], room=count, namespace=1)[1]
+        return self.ask(0x02, [block, 0, count // self.block - 1], room=count, namespace=1)[1]
 
     def status(self, *arguments, **options):
         """As `ask`, but gives the status."""
@@ -157,16 +167,16 @@ class Queue:
         return SUCCESS
 
     def write_status(self, block, data):
-        return self.status(0x01, [block, 0, len(data) // 512 - 1], data=data, namespace=1)
+        return self.status(0x01, [block, 0, len(data) // self.block - 1], data=data, namespace=1)
 
     def send_write(self, block, data):
         """A write whose answer is not waited for; its data fits into a capsule."""
-        tail = struct.pack("<6I", block, 0, len(data) // 512 - 1, 0, 0, 0)
+        tail = struct.pack("<6I", block, 0, len(data) // self.block - 1, 0, 0, 0)
         return self.begin(lambda number, sgl: struct.pack("<BBHI16x", 1, 0x40, number, 1) + sgl + tail, data)
 
     def compare_and_write(self, block, expected, data):
         """Two fused commands: replaces blocks by `data` if they hold what is expected; gives whether they did."""
-        tail = struct.pack("<6I", block, 0, len(data) // 512 - 1, 0, 0, 0)
+        tail = struct.pack("<6I", block, 0, len(data) // self.block - 1, 0, 0, 0)
 
         def part(opcode, fuse, data):
             flags = 0x40 | fuse

@@ -19,7 +19,7 @@ def blocks(crate, name):
                 yield file, block[: found.start()]
 
 
-@pytest.mark.parametrize(("crate", "name"), [(crate, name) for _, crate, _, name in LISTED])
+@pytest.mark.parametrize(("crate", "name"), [line[1::2] for line in LISTED])
 def test_the_number_of_inputs_is_asked_for_from_outside(crate, name):
     """A configuration of a test's own takes the place of PROPTEST_CASES: a table would tell of inputs that never were."""
     found = list(blocks(crate, name))

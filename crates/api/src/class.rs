@@ -1,5 +1,6 @@
 //! Storage classes: the policy of their volumes.
 
+use azekura_base::LogicalBlock;
 use serde::{Deserialize, Serialize};
 
 /// What may fail at once: two copies of a group never share one of these.
@@ -104,6 +105,10 @@ pub struct ClassView {
     /// Its new volumes are encrypted.
     #[serde(default)]
     pub encrypt: bool,
+    /// What clients count the blocks of its new volumes in, bytes, unless the volume says.
+    #[serde(default)]
+    #[cfg_attr(test, schemars(with = "u32"))]
+    pub logical_block_bytes: LogicalBlock,
     /// Where one copy of every block is; none: wherever there is room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<ClassHome>,
@@ -147,6 +152,11 @@ pub struct CreateClass {
     /// Encrypt its volumes, each with a key of its own.
     #[serde(default, skip_serializing_if = "crate::is_false")]
     pub encrypt: bool,
+    /// What clients count the blocks of its volumes in, bytes, unless the volume says: 512 or 4096; 512, if it is not
+    /// said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<u32>"))]
+    pub logical_block_bytes: Option<LogicalBlock>,
     /// Keep one copy of every block there, and serve requests from it; wherever there is room, if it is not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<ClassHome>,

@@ -1,6 +1,6 @@
 //! Snapshots, what is done with them, and the protection that makes them.
 
-use azekura_base::SecretText;
+use azekura_base::{LogicalBlock, SecretText};
 use serde::{Deserialize, Serialize};
 
 use crate::{EndpointView, Period, VolumeView};
@@ -46,6 +46,10 @@ pub struct SnapshotView {
     pub layer: u64,
     /// The volume's size at that time, bytes.
     pub size_bytes: u64,
+    /// What clients count its blocks in, bytes.
+    #[serde(default)]
+    #[cfg_attr(test, schemars(with = "u32"))]
+    pub logical_block_bytes: LogicalBlock,
     /// When it was made, RFC 3339.
     pub created: String,
     /// The same, seconds since 1970.

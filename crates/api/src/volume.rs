@@ -1,6 +1,6 @@
 //! Volumes, and which nodes use them.
 
-use azekura_base::{NodeId, SecretText, Size};
+use azekura_base::{LogicalBlock, NodeId, SecretText, Size};
 use serde::{Deserialize, Serialize};
 
 use crate::{AckRule, EndpointView, LastScrubs, Period, Protection, SnapshotView};
@@ -37,6 +37,10 @@ pub struct VolumeView {
     pub uuid: String,
     /// Size, bytes.
     pub size_bytes: u64,
+    /// What clients count its blocks in, bytes: 512 or 4096. It never changes.
+    #[serde(default)]
+    #[cfg_attr(test, schemars(with = "u32"))]
+    pub logical_block_bytes: LogicalBlock,
     /// Its storage class.
     pub class: String,
     /// Copies of every block.
@@ -147,6 +151,11 @@ pub struct CreateVolume {
     pub name: String,
     /// Its size: a multiple of 4096 bytes.
     pub size_bytes: u64,
+    /// What clients count its blocks in, bytes: 512 or 4096; as the class says, if it is not said. Its clones have the
+    /// same, and it never changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<u32>"))]
+    pub logical_block_bytes: Option<LogicalBlock>,
     /// Its storage class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,

@@ -52,6 +52,8 @@ pub struct Wanted {
     pub endpoints: Vec<EndpointView>,
     /// The volume's size.
     pub size_bytes: u64,
+    /// What its clients count blocks in, bytes.
+    pub logical_block_bytes: u32,
     /// Nothing is to be written.
     pub read_only: bool,
     /// Others may write at the same time: nothing that was read before is to be shown again.
@@ -325,7 +327,14 @@ mod tests {
     fn ways_whose_requests_wait_for_the_node_come_first() {
         let ways = |way| Devices { ways: vec![Arc::new(Told(Way::Nbd, false)), Arc::new(Told(Way::Fuse, true))], way };
         let order = |way, shared| {
-            let wanted = Wanted { volume: "v".into(), endpoints: Vec::new(), size_bytes: 0, read_only: false, shared };
+            let wanted = Wanted {
+                volume: "v".into(),
+                endpoints: Vec::new(),
+                size_bytes: 0,
+                logical_block_bytes: 512,
+                read_only: false,
+                shared,
+            };
             ways(way).ways_for(&wanted).map(|way| way.way()).collect::<Vec<_>>()
         };
         assert_eq!(order(Way::Auto, false), [Way::Fuse, Way::Nbd]);
@@ -342,7 +351,14 @@ mod tests {
         };
         let endpoints =
             vec![endpoint("nbd", "10.0.0.1:10809"), endpoint("nbd", "unix:/x"), endpoint("nvme", "10.0.0.1:4420")];
-        let wanted = Wanted { volume: "v".into(), endpoints, size_bytes: 0, read_only: false, shared: false };
+        let wanted = Wanted {
+            volume: "v".into(),
+            endpoints,
+            size_bytes: 0,
+            logical_block_bytes: 512,
+            read_only: false,
+            shared: false,
+        };
         assert_eq!(wanted.address("nbd"), Some("unix:/x"));
         assert_eq!(wanted.address("nvme"), Some("10.0.0.1:4420"));
         let refusal = wanted.address_or_refusal("iscsi", "--iscsi").unwrap_err();

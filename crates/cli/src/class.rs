@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use azekura_api::endpoint::{ClassChange, ClassCreate, ClassList, ClassShow};
 use azekura_api::{AckRule, ChangeClass, ClassHome, ClassView, CreateClass, FailureDomain, NoQuery, Period};
+use azekura_base::LogicalBlock;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::output::{print, print_json};
@@ -128,6 +129,9 @@ struct CreateArgs {
     /// Encrypt its volumes, each with a key of its own. Needs nodes with --key-file, --vault or --kmip.
     #[arg(long)]
     encrypt: bool,
+    /// What clients count the blocks of its volumes in, bytes, unless the volume says: 512 or 4096.
+    #[arg(long, value_name = "512|4096", default_value_t = LogicalBlock::default())]
+    logical_block_size: LogicalBlock,
     /// Keep one copy of every block in this site, or in this rack of it, and serve requests from there while that can
     /// be: for those who use the volumes there. The other copies are wherever there is room for them.
     #[arg(long, value_name = "SITE[/RACK]")]
@@ -180,6 +184,7 @@ impl ClassCommand {
                     overcommit_ratio: arguments.overcommit,
                     io_timeout_seconds: Some(arguments.io_timeout.0),
                     encrypt: arguments.encrypt,
+                    logical_block_bytes: Some(arguments.logical_block_size).filter(|block| !block.is_default()),
                     home: arguments.home,
                 };
                 let class = arguments.api.client()?.send::<ClassCreate>([], &body)?;
@@ -232,6 +237,7 @@ fn table(classes: &[ClassView]) -> String {
         ("TIMEOUT", Align::Right),
         ("OVERCOMMIT", Align::Right),
         ("ENCRYPT", Align::Left),
+        ("BLOCK", Align::Right),
         ("GROUPS", Align::Right),
         ("VOLUMES", Align::Right),
     ]);
@@ -246,6 +252,7 @@ fn table(classes: &[ClassView]) -> String {
             class.io_timeout_seconds.map_or_else(|| "never".to_owned(), |seconds| Period(seconds).to_string()),
             class.overcommit_ratio.to_string(),
             if class.encrypt { "yes" } else { "no" }.to_owned(),
+            class.logical_block_bytes.to_string(),
             class.groups.to_string(),
             class.volumes.to_string(),
         ]);

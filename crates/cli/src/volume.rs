@@ -21,7 +21,7 @@ use super::table::{Align, Table};
 use super::unlock::{ChangeSecretArgs, UnlockArgs, change_secret, read_secret, unlock};
 use super::volume_key::{KeyArgs, RotateKeyArgs, key, rotate_key};
 use super::{ApiArgs, CliError};
-use azekura_base::Size;
+use azekura_base::{LogicalBlock, Size};
 
 /// Make, list, resize, clone, protect and delete volumes.
 #[derive(Debug, Args)]
@@ -39,6 +39,7 @@ enum Volume {
         azekura volume create fast 1T --ack majority     three copies, a write waits for two\n  \
         azekura volume create scratch 1T --class single  with the policy of a storage class\n  \
         azekura volume create safe 1T --encrypt          devices and network have ciphertext only\n  \
+        azekura volume create vm 1T --logical-block-size 4096   a disk with blocks of 4 KiB (\"4Kn\")\n  \
         azekura volume create test --from db@monday      what db was then, to write on\n\n\
         Sizes: 10GiB, 10G, 512M, 1.5T or a number of bytes; units are powers of 1024.")]
     Create(CreateArgs),
@@ -129,7 +130,7 @@ struct CreateArgs {
     #[arg(required_unless_present = "from")]
     size: Option<Size>,
     /// The snapshot that it is made from: VOLUME@SNAPSHOT.
-    #[arg(long, value_name = "VOLUME@SNAPSHOT", conflicts_with_all = ["class", "copies", "ack"])]
+    #[arg(long, value_name = "VOLUME@SNAPSHOT", conflicts_with_all = ["class", "copies", "ack", "logical_block_size"])]
     from: Option<Target>,
     /// Storage class ('azekura class list').
     #[arg(long)]
@@ -137,6 +138,10 @@ struct CreateArgs {
     /// Copies of every block, each on another machine [default: 2].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     copies: Option<u32>,
+    /// What clients count its blocks in, bytes: 512, or 4096 as disks called "4Kn" have, for clients that know such
+    /// disks. It can't be changed later, and clones have the same [default: 512, or as the class says].
+    #[arg(long, value_name = "512|4096")]
+    logical_block_size: Option<LogicalBlock>,
     /// Clients of several nodes may use it at once: for clients that agree on who writes what.
     #[arg(long)]
     shared: bool,
@@ -262,8 +267,22 @@ fn size(volume: &VolumeView) -> Size {
 }
 
 fn create(arguments: CreateArgs) -> Result<ExitCode, CliError> {
-    let CreateArgs { name, size: wanted, from, class, copies, ack, shared, encrypt, secret_file, rekey, limits, api } =
-        arguments;
+    let CreateArgs {
+        name,
+        size: wanted,
+        from,
+        class,
+        copies,
+        ack,
+        shared,
+        encrypt,
+        secret_file,
+        rekey,
+        limits,
+        api,
+        ..
+    } = arguments;
+    let logical_block_bytes = arguments.logical_block_size;
     let limits = limits.limits()?;
     let volume = if let Some(source) = from {
         let clone = clone_from(source, &name, wanted, shared, rekey, &api)?;
@@ -277,7 +296,18 @@ fn create(arguments: CreateArgs) -> Result<ExitCode, CliError> {
         let ack_rule = ack.map(Into::into);
         let secret = secret_file.map(|path| read_secret(&path)).transpose()?;
         let client = if secret.is_some() { api.client()?.in_private()? } else { api.client()? };
-        let body = CreateVolume { name, size_bytes, class, copies, ack_rule, shared, encrypt, secret, limits };
+        let body = CreateVolume {
+            name,
+            size_bytes,
+            logical_block_bytes,
+            class,
+            copies,
+            ack_rule,
+            shared,
+            encrypt,
+            secret,
+            limits,
+        };
         client.send::<VolumeCreate>([], &body)?
     };
     if api.json {
@@ -341,10 +371,11 @@ fn encryption(volume: &VolumeView) -> &'static str {
 
 fn describe(volume: &VolumeView) -> String {
     let mut text = format!(
-        "  name     {}\n  size     {} ({} bytes)\n  copies   {} (class {})\n  ack      {}\n  access   {}\n  created  {}\n  uuid     {}\n",
+        "  name     {}\n  size     {} ({} bytes)\n  blocks   of {} bytes, for clients\n  copies   {} (class {})\n  ack      {}\n  access   {}\n  created  {}\n  uuid     {}\n",
         volume.name,
         size(volume),
         volume.size_bytes,
+        volume.logical_block_bytes,
         volume.copies,
         volume.class,
         volume.ack_rule,

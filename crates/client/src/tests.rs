@@ -89,6 +89,7 @@ fn errors_are_told_as_the_node_says_them() {
     let body = CreateVolume {
         name: "v".into(),
         size_bytes: 4096,
+        logical_block_bytes: None,
         class: None,
         copies: None,
         ack_rule: None,

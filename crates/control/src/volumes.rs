@@ -1,10 +1,10 @@
 //! Making a volume: its class, if it is one of those that come by themselves, the class's groups, then the volume.
 
-use azekura_base::{DEFAULT_PROJECT, IoLimits, SecretText, project_of};
+use azekura_base::{DEFAULT_PROJECT, IoLimits, LogicalBlock, SecretText, project_of};
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::ClassSpec;
 use azekura_model::transitions::projects::check_volume;
-use azekura_model::transitions::volumes::{VolumeSpec, check_overcommit};
+use azekura_model::transitions::volumes::{VolumeSpec, check_logical_block, check_overcommit};
 use azekura_model::{AckRule, ClassRecord, Kind, MetaError, Model, ProjectUse, VolumeAccess, VolumeRecord};
 
 use crate::data_keys::DataKeys;
@@ -25,6 +25,8 @@ pub struct VolumeRequest {
     pub name: String,
     /// Its size, bytes.
     pub size_bytes: u64,
+    /// What clients count its blocks in; `None`: what the class says.
+    pub logical_block: Option<LogicalBlock>,
     /// Its class.
     pub class: Option<String>,
     /// Without a class: the default class if that has so many copies, else the class `replicated-N`, made if absent.
@@ -66,7 +68,8 @@ pub async fn create_volume(
     request: &VolumeRequest,
 ) -> Result<VolumeRecord, MetaError> {
     let VolumeRequest { name, size_bytes, access, limits, .. } = request.clone();
-    let spec = VolumeSpec { name, size_bytes, class: String::new(), access, key: None, limits };
+    let logical_block = request.logical_block.unwrap_or_default();
+    let spec = VolumeSpec { name, size_bytes, logical_block, class: String::new(), access, key: None, limits };
     spec.check()?;
     let model = meta.model_of_volumes().await?;
     if model.volumes.contains_key(&request.name) {
@@ -89,6 +92,9 @@ pub async fn create_volume(
     };
     // Before anything is made for it.
     check_project(&model, request, &name)?;
+    let logical_block =
+        request.logical_block.or_else(|| Some(model.classes.get(&name)?.logical_block_bytes)).unwrap_or_default();
+    check_logical_block(&model, logical_block)?;
     let secret = request.secret.as_ref();
     let encrypt = request.encrypt || secret.is_some() || model.classes.get(&name).is_some_and(|class| class.encrypt);
     let key = if encrypt { Some(keys.draw(&model, secret).await?) } else { None };
@@ -102,7 +108,7 @@ pub async fn create_volume(
         return Err(MetaError::InvalidClass { name, reason });
     }
     ensure_groups(meta, &class).await?;
-    meta.create_volume(&VolumeSpec { class: name, key, ..spec }).await
+    meta.create_volume(&VolumeSpec { class: name, logical_block, key, ..spec }).await
 }
 
 /// Refuses what the volume's project may not have, as things are.

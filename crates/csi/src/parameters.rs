@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use azekura_api::{AckRule, IoLimits, VolumeView};
-use azekura_base::{DEFAULT_PROJECT, SecretText};
+use azekura_base::{DEFAULT_PROJECT, LogicalBlock, LogicalBlockError, SecretText};
 use tonic::Status;
 
 use crate::{Outcome, attributes, secrets};
@@ -38,6 +38,8 @@ pub(crate) struct Parameters {
     pub(crate) encrypt: Encrypt,
     /// `cloneKey`: an encrypted volume that is made from another one, or from a snapshot, gets a data key of its own.
     pub(crate) own_key: bool,
+    /// `logicalBlockSize`: what clients count a volume's blocks in.
+    pub(crate) logical_block: Option<LogicalBlock>,
     /// `iops`, `bandwidth`, `burst`: what a volume may do at first. A VolumeAttributesClass takes their place.
     pub(crate) limits: IoLimits,
 }
@@ -81,12 +83,16 @@ impl Parameters {
                         _ => return Err(bad(name, value, "it is own or source")),
                     };
                 }
+                "logicalBlockSize" => {
+                    parameters.logical_block =
+                        Some(value.parse().map_err(|error: LogicalBlockError| bad(name, value, &error.to_string()))?);
+                }
                 name if name.starts_with(FROM_SIDECARS) => {}
                 name if attributes::read_one(&mut parameters.limits, "StorageClass", name, value)? => {}
                 _ => {
                     let reason = format!(
                         "the StorageClass has a parameter '{name}' that this driver does not know: it knows class, \
-                         project, copies, ackRule, encrypt, cloneKey, {}",
+                         project, copies, ackRule, encrypt, cloneKey, logicalBlockSize, {}",
                         attributes::KNOWN.join(", ")
                     );
                     return Err(Status::invalid_argument(reason));
@@ -112,7 +118,7 @@ impl Parameters {
 
     /// Where a volume is not what they say.
     pub(crate) fn odds(&self, volume: &VolumeView) -> Option<String> {
-        let VolumeView { class, copies, ack_rule, encrypted, .. } = volume;
+        let VolumeView { class, copies, ack_rule, encrypted, logical_block_bytes, .. } = volume;
         if !self.classes.is_empty() && !self.classes.contains(class) {
             return Some(format!("its class is '{class}', not '{}'", self.classes.join("' or '")));
         }
@@ -121,6 +127,9 @@ impl Parameters {
         }
         if let Some(wanted) = self.ack_rule.filter(|wanted| wanted != ack_rule) {
             return Some(format!("its writes are acknowledged by the rule {ack_rule}, not {wanted}"));
+        }
+        if let Some(wanted) = self.logical_block.filter(|wanted| wanted != logical_block_bytes) {
+            return Some(format!("its logical blocks have {logical_block_bytes} bytes, not {wanted}"));
         }
         match (self.encrypt, encrypted, secrets::opens(volume)) {
             (Encrypt::Yes | Encrypt::Secret, false, _) => Some("it is not encrypted".to_owned()),
@@ -173,6 +182,7 @@ mod tests {
             ("ackRule", "each-site"),
             ("encrypt", "true"),
             ("cloneKey", "own"),
+            ("logicalBlockSize", "4096"),
             ("iops", "500"),
         ];
         let expected = Parameters {
@@ -182,6 +192,7 @@ mod tests {
             ack_rule: Some(AckRule::EachSite),
             encrypt: Encrypt::Yes,
             own_key: true,
+            logical_block: Some(LogicalBlock::Bytes4096),
             limits: IoLimits { iops: Some(500), ..IoLimits::default() },
         };
         assert_eq!(read(&given).unwrap(), expected);
@@ -215,6 +226,8 @@ mod tests {
             ("ackRule", "any"),
             ("encrypt", "yes"),
             ("cloneKey", "true"),
+            ("logicalBlockSize", "1024"),
+            ("logicalBlockSize", "4KiB"),
         ] {
             let status = read(&[(name, value)]).unwrap_err();
             assert_eq!(status.code(), tonic::Code::InvalidArgument);

@@ -7,7 +7,7 @@ use crate::hosts::Admittance;
 use crate::portals::{PathState, Portals};
 use crate::reservations::{KnownReservations, Reservations};
 use crate::verbs::{Verb, Verbs};
-use azekura_base::{BLOCK_SIZE, Bounds, HostName, VolumeId};
+use azekura_base::{BLOCK_SIZE, Bounds, HostName, LogicalBlock, VolumeId};
 use azekura_gateway::{Keyring, VolumeView};
 use bytes::Bytes;
 use std::cell::RefCell;
@@ -101,6 +101,8 @@ pub struct Export {
     pub description: String,
     /// Size in bytes.
     pub size: u64,
+    /// What protocols that count in blocks count it in; a whole number of them.
+    pub logical_block: LogicalBlock,
     /// What may be asked of it.
     pub verbs: Verbs,
     /// Alignment that requests must have, in bytes.
@@ -123,6 +125,7 @@ impl Export {
             id,
             description: String::new(),
             size,
+            logical_block: LogicalBlock::default(),
             verbs: Verbs::ALL,
             block_size_min: 1,
             block_size_preferred: BLOCK_SIZE as u32,
@@ -133,9 +136,15 @@ impl Export {
 
     fn of(volume: &VolumeView) -> Export {
         let verbs = if volume.read_only { Verbs::READ_ONLY } else { Verbs::ALL };
-        // What is encrypted as one can't be written in parts.
-        let block_size_min = if volume.key.is_some() { UNIT_BYTES } else { 1 };
-        Export { verbs, block_size_min, ..Export::new(&volume.name, volume.id, volume.size) }
+        let logical_block = volume.logical_block;
+        let block_size_min = match (logical_block, volume.key) {
+            // A block that is smaller than this is none of the disk's, whatever a client counts in.
+            (LogicalBlock::Bytes4096, _) => logical_block.bytes(),
+            // What is encrypted as one can't be written in parts.
+            (LogicalBlock::Bytes512, Some(_)) => UNIT_BYTES,
+            (LogicalBlock::Bytes512, None) => 1,
+        };
+        Export { logical_block, verbs, block_size_min, ..Export::new(&volume.name, volume.id, volume.size) }
     }
 
     /// Nobody can change it.
@@ -262,5 +271,39 @@ impl<K: Copy + Ord> Exports for Volumes<'_, K> {
             .entry((protocol, bounds))
             .or_insert_with(|| make(&mut volumes.map(|volume| (volume.name.as_str(), ""))))
             .clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use azekura_base::{KeyId, LayerId};
+
+    #[test]
+    fn requests_are_as_small_as_the_volume_bears() {
+        let of = |logical_block, key| {
+            let volume = VolumeView {
+                id: VolumeId(1),
+                name: "v".into(),
+                size: 1 << 20,
+                logical_block,
+                layer: LayerId(1),
+                cut: None,
+                read_only: false,
+                io_timeout: None,
+                groups: Arc::from([]),
+                group_offset: 0,
+                key,
+                limits: None,
+            };
+            let export = Export::of(&volume);
+            assert_eq!(export.logical_block, logical_block);
+            export.block_size_min
+        };
+        assert_eq!(of(LogicalBlock::Bytes512, None), 1);
+        assert_eq!(of(LogicalBlock::Bytes512, Some(KeyId(1))), 512);
+        for key in [None, Some(KeyId(1))] {
+            assert_eq!(of(LogicalBlock::Bytes4096, key), 4096);
+        }
     }
 }

@@ -30,6 +30,7 @@ pub(crate) fn gateway(keys: Arc<Keyring>) -> Gateway {
         id: VolumeId(1),
         name: "v".into(),
         size: 32 << 20,
+        logical_block: azekura_base::LogicalBlock::Bytes512,
         layer: LayerId(1),
         cut: None,
         read_only: false,

@@ -18,6 +18,7 @@ fn volume(id: u64, group: u32, io_timeout: Option<Duration>) -> VolumeView {
         id: VolumeId(id),
         name: format!("v{id}"),
         size: 32 << 30,
+        logical_block: azekura_base::LogicalBlock::Bytes512,
         layer: LayerId(id),
         cut: None,
         read_only: false,

@@ -24,6 +24,7 @@ fn gateway_with(io_timeout: Option<Duration>) -> Gateway {
         id: VolumeId(1),
         name: "v".into(),
         size: 32 << 30,
+        logical_block: azekura_base::LogicalBlock::Bytes512,
         layer: LayerId(1),
         cut: None,
         read_only: false,

@@ -1,6 +1,6 @@
 //! What a gateway knows of the cluster.
 
-use azekura_base::{CHUNK_SIZE, ChunkIndex, Endpoint, IoLimits, KeyId, LayerId, PgId, VolumeId};
+use azekura_base::{CHUNK_SIZE, ChunkIndex, Endpoint, IoLimits, KeyId, LayerId, LogicalBlock, PgId, VolumeId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +13,8 @@ pub struct VolumeView {
     pub name: String,
     /// Its size in bytes.
     pub size: u64,
+    /// What its clients count blocks in.
+    pub logical_block: LogicalBlock,
     /// The layer that reads and writes name.
     pub layer: LayerId,
     /// The layer that is about to be put on top of it: until it is there, or is not to come any more, nothing is

@@ -3,6 +3,7 @@
 //! One program, since each is linked for itself, with all that it uses.
 #![allow(clippy::unwrap_used)]
 
+mod blocks;
 mod chap;
 mod copying;
 mod login;

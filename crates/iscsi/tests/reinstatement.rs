@@ -136,6 +136,7 @@ fn view() -> VolumeView {
         id: VolumeId(7),
         name: "vol1".to_owned(),
         size: 4 << 20,
+        logical_block: azekura_base::LogicalBlock::Bytes512,
         layer: LayerId(1),
         cut: None,
         read_only: false,

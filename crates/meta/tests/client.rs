@@ -55,6 +55,7 @@ fn volume(name: &str, size_bytes: u64) -> VolumeSpec {
         class: "c".to_owned(),
         access: VolumeAccess::Exclusive,
         key: None,
+        logical_block: azekura_base::LogicalBlock::Bytes512,
         limits: None,
     }
 }

@@ -58,6 +58,7 @@ async fn prepare(server: &Server, volumes: &[&str]) -> MetaClient {
             class: "c".to_owned(),
             access: VolumeAccess::Exclusive,
             key: None,
+            logical_block: azekura_base::LogicalBlock::Bytes512,
             limits: None,
         };
         client.create_volume(&spec).await.unwrap();

@@ -549,6 +549,14 @@ pub enum MetaError {
     /// The volumes would promise more than is allowed, told to somebody who may not know what others have.
     #[error("the cluster has no room for such a volume")]
     Full,
+    /// A volume or a class with logical blocks that older nodes would take for others.
+    #[error("logical blocks of {bytes} bytes are not known to these nodes, which run an older version: {nodes}")]
+    UnknownLogicalBlock {
+        /// What was asked for.
+        bytes: u32,
+        /// The nodes, by name.
+        nodes: String,
+    },
     /// A volume that can't be encrypted.
     #[error("the volume is not made: {reason}")]
     NotEncrypted {

@@ -59,7 +59,8 @@ pub use key_value::{Change, KeyValue};
 pub use keys::{Key, PREFIX};
 pub use layer_ends::{LayerEnd, LayerHolders};
 pub use members::{
-    AliveRecord, COMPARE_AND_WRITE, DeviceFailure, DeviceRecord, DeviceState, FailureKind, NodeRecord, ShutOut,
+    AliveRecord, COMPARE_AND_WRITE, DeviceFailure, DeviceRecord, DeviceState, FailureKind, LOGICAL_BLOCKS, NodeRecord,
+    ShutOut,
 };
 pub use memory::Memory;
 pub use model::{Model, RecordMap, Versioned, group_of};

@@ -13,6 +13,9 @@ use crate::{Endpoint, Unknown};
 /// What a node's record says that it understands when its copies compare what they hold with what a write expects
 /// (docs/decisions/0055-compare-and-write.md).
 pub const COMPARE_AND_WRITE: &str = "compare-and-write";
+/// What a node's record says that it understands when it knows volumes whose logical blocks have 4096 bytes. Versions
+/// before would serve them with blocks of 512, and clients would read from wrong places.
+pub const LOGICAL_BLOCKS: &str = "logical-blocks";
 
 /// A machine that runs a node process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

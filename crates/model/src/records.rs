@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use azekura_base::{
-    AckRule, ApiAccess, DeviceId, Epoch, IoLimits, KeyGeneration, KeyId, LayerId, NodeId, PgId, Sequence, Transport,
-    VolumeId,
+    AckRule, ApiAccess, DeviceId, Epoch, IoLimits, KeyGeneration, KeyId, LayerId, LogicalBlock, NodeId, PgId, Sequence,
+    Transport, VolumeId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -170,6 +170,9 @@ pub struct ClassRecord {
     /// Its new volumes are encrypted, each with a key of its own.
     #[serde(default, skip_serializing_if = "is_false")]
     pub encrypt: bool,
+    /// The logical block of its new volumes.
+    #[serde(default, skip_serializing_if = "LogicalBlock::is_default")]
+    pub logical_block_bytes: LogicalBlock,
     /// Where one copy of every block is to be; `None`: wherever there is room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<ClassHome>,
@@ -286,6 +289,9 @@ pub struct VolumeRecord {
     pub name: String,
     /// Size as clients see it, bytes.
     pub size_bytes: u64,
+    /// What clients count its blocks in. It never changes. Volumes that were made before this was asked have 512 bytes.
+    #[serde(default, skip_serializing_if = "LogicalBlock::is_default")]
+    pub logical_block_bytes: LogicalBlock,
     /// Its storage class.
     pub class: String,
     /// The layer that takes its writes.

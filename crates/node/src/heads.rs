@@ -95,6 +95,7 @@ mod tests {
             id: VOLUME,
             name: "v".into(),
             size: 1,
+            logical_block: azekura_base::LogicalBlock::Bytes512,
             layer: LayerId(layer),
             cut: cut.map(LayerId),
             read_only: false,

@@ -166,6 +166,7 @@ mod tests {
                 id: VolumeId(*head),
                 name: format!("v{head}"),
                 size: 1,
+                logical_block: azekura_base::LogicalBlock::Bytes512,
                 layer: LayerId(*head),
                 cut: None,
                 read_only: false,

@@ -49,8 +49,6 @@ pub const H2C_DATA_MAX_LEAST: u32 = 4096;
 /// Transfers from the host that are asked for at a time, of all commands of a queue: one each of the deepest queue.
 pub const TRANSFERS_MAX: usize = 1024;
 
-/// Bytes of a logical block.
-pub const BLOCK: u64 = 512;
 /// The longest fused Compare and Write, in logical blocks: more might lie in two of the blocks that are written as one.
 pub const COMPARED_BLOCKS_MAX: u64 = 1;
 /// Bytes of the longest read or write (1 MiB), as a power of two of 4 KiB (MDTS).

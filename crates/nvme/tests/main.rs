@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod authentication;
+mod blocks;
 mod command;
 mod connect;
 mod controller;

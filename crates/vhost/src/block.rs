@@ -11,8 +11,6 @@ pub const HEADER_BYTES: usize = 16;
 pub const RANGE_BYTES: usize = 16;
 /// Bytes of the device's identity (virtio 5.2.6).
 pub const IDENTITY_BYTES: usize = 20;
-/// Blocks of 4 KiB, as a power of two of sectors.
-const PHYSICAL_BLOCK: u8 = 3;
 /// Sectors of a block of 4 KiB.
 const BLOCK_SECTORS: u32 = 8;
 
@@ -80,10 +78,11 @@ pub fn configuration(export: &Export, queues: u16) -> [u8; 60] {
     let mut put = |at: usize, bytes: &[u8]| space[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, &(export.size / SECTOR).to_le_bytes());
     put(12, &SEGMENTS_MAX.to_le_bytes());
-    put(20, &(SECTOR as u32).to_le_bytes());
-    put(24, &[PHYSICAL_BLOCK, 0]);
+    let block = export.logical_block;
+    put(20, &block.bytes().to_le_bytes());
+    put(24, &[block.physical_power(), 0]);
     // The least size that is a good one, in blocks of BLK_SIZE. No best one: Linux would read ahead twice as much.
-    put(26, &(BLOCK_SECTORS as u16).to_le_bytes());
+    put(26, &(1_u16 << block.physical_power()).to_le_bytes());
     put(34, &queues.to_le_bytes());
     if export.verbs.has(Verb::Trim) {
         [RANGE_SECTORS_MAX, 1, BLOCK_SECTORS].iter().zip([36, 40, 44]).for_each(|(n, at)| put(at, &n.to_le_bytes()));

@@ -404,7 +404,14 @@ mod tests {
 
     fn wanted(address: &str) -> Wanted {
         let endpoint = EndpointView { protocol: "nbd".into(), address: address.into(), uri: None };
-        Wanted { volume: "v".into(), endpoints: vec![endpoint], size_bytes: 0, read_only: true, shared: false }
+        Wanted {
+            volume: "v".into(),
+            endpoints: vec![endpoint],
+            size_bytes: 0,
+            logical_block_bytes: 512,
+            read_only: true,
+            shared: false,
+        }
     }
 
     #[test]

@@ -109,7 +109,8 @@ impl Attach for Nbd {
         };
         arguments.push(device.to_string_lossy().into_owned());
         // Without netlink a program holds the connection, and makes it anew when the node restarts.
-        arguments.extend(["-N", &wanted.volume, "-b", "512", "-persist", "-nonetlink"].map(str::to_owned));
+        let block = wanted.logical_block_bytes.to_string();
+        arguments.extend(["-N", &wanted.volume, "-b", &block, "-persist", "-nonetlink"].map(str::to_owned));
         if wanted.read_only {
             arguments.push("-R".into());
         }

@@ -34,6 +34,7 @@ pub(super) async fn create(Call { api, body, .. }: Call<ClassCreate>) -> Answer<
         overcommit_ratio: body.overcommit_ratio.unwrap_or(DEFAULT_OVERCOMMIT_RATIO),
         io_timeout_seconds: body.io_timeout_seconds.unwrap_or(Some(IO_TIMEOUT_DEFAULT_SECONDS)),
         encrypt: body.encrypt,
+        logical_block: body.logical_block_bytes.unwrap_or_default(),
         home: body.home.map(Meant::meant),
     };
     let class = api.meta.create_class(&spec).await?;

@@ -73,6 +73,7 @@ impl From<MetaError> for ApiError {
             | E::InvalidGrant { .. }
             | E::InvalidProject { .. }
             | E::OtherProject { .. }
+            | E::UnknownLogicalBlock { .. }
             | E::NotEncrypted { .. }
             | E::NotRewrapped { .. }
             | E::NotRotated { .. }

@@ -10,7 +10,7 @@ use azekura_api::endpoint::{
 use azekura_api::{
     CloneVolume, ErrorCode, NoContent, PageQuery, ProtectVolume, RevertVolume, RevertedView, SnapshotView,
 };
-use azekura_base::{LayerId, rfc3339_seconds};
+use azekura_base::{LayerId, LogicalBlock, rfc3339_seconds};
 use azekura_model::{Kind, MetaError, Model, ProtectionRecord, SnapshotRecord, VolumeAccess};
 
 use super::call::{Answer, Call, Reply};
@@ -27,12 +27,13 @@ use crate::snapshots::{CloneWish, find_snapshot};
 const MEASURE_TIME: Duration = Duration::from_secs(15);
 
 /// A snapshot as one of a list: without what only [`view`] tells.
-fn in_list(volume: &str, record: &SnapshotRecord) -> SnapshotView {
+fn in_list(volume: &str, block: LogicalBlock, record: &SnapshotRecord) -> SnapshotView {
     SnapshotView {
         volume: volume.to_owned(),
         name: record.name.clone(),
         layer: record.layer.0,
         size_bytes: record.size_bytes,
+        logical_block_bytes: block,
         created: rfc3339_seconds(record.seconds),
         seconds: record.seconds,
         nanos: record.nanos,
@@ -49,14 +50,15 @@ fn in_list(volume: &str, record: &SnapshotRecord) -> SnapshotView {
 
 /// A snapshot with all that the records tell of it.
 pub(super) fn view(model: &Model, record: &SnapshotRecord) -> SnapshotView {
-    let volume = model.volume_by_id(record.volume).map(|volume| volume.name.clone()).unwrap_or_default();
+    let volume = model.volume_by_id(record.volume);
+    let (volume, block) = volume.map(|volume| (volume.name.clone(), volume.logical_block_bytes)).unwrap_or_default();
     let made_from = format!("{volume}@{}", record.name);
     let on_it = |head| model.layers.get(head).is_some_and(|layer| layer.parent == Some(record.layer));
     let clones = model.volumes.values().filter(|clone| clone.source.as_ref() == Some(&made_from) && on_it(&clone.head));
     SnapshotView {
         clones: clones.map(|clone| clone.name.clone()).collect(),
         endpoints: endpoints_of(model, &made_from),
-        ..in_list(&volume, record)
+        ..in_list(&volume, block, record)
     }
 }
 
@@ -112,7 +114,7 @@ fn of_volume(model: &Model, held: &BTreeMap<LayerId, u64>, name: &str) -> Vec<Sn
     let Some(volume) = model.volumes.get(name) else { return Vec::new() };
     let view = |snapshot: &SnapshotRecord| SnapshotView {
         held_bytes: held.get(&snapshot.layer).copied().unwrap_or(0),
-        ..in_list(name, snapshot)
+        ..in_list(name, volume.logical_block_bytes, snapshot)
     };
     let mut snapshots: Vec<SnapshotView> = model.snapshots_of(volume.id).map(|snapshot| view(snapshot)).collect();
     snapshots.sort_by_cached_key(Place::of);

@@ -35,14 +35,36 @@ pub(super) async fn show(Call { api, names: [name], .. }: Call<VolumeShow>) -> A
 
 pub(super) async fn create(Call { api, body, caller, .. }: Call<VolumeCreate>) -> Answer<VolumeCreate> {
     caller.iter().try_for_each(|caller| caller.check_own(&body.name))?;
-    let CreateVolume { name, size_bytes, class, copies, ack_rule, shared, encrypt, secret, limits } = body;
+    let CreateVolume {
+        name,
+        size_bytes,
+        logical_block_bytes,
+        class,
+        copies,
+        ack_rule,
+        shared,
+        encrypt,
+        secret,
+        limits,
+    } = body;
     if secret.is_some() {
         caller.iter().try_for_each(Caller::check_private)?;
     }
     let access = if shared { VolumeAccess::Shared } else { VolumeAccess::Exclusive };
     let ack_rule = ack_rule.map(Meant::meant);
     let limits = limits.map(Meant::meant).filter(|limits| !limits.is_none());
-    let request = VolumeRequest { name, size_bytes, class, copies, ack_rule, access, encrypt, secret, limits };
+    let request = VolumeRequest {
+        name,
+        size_bytes,
+        logical_block: logical_block_bytes,
+        class,
+        copies,
+        ack_rule,
+        access,
+        encrypt,
+        secret,
+        limits,
+    };
     let made = create_volume(&api.meta, &api.keys, &request).await?;
     // The answer tells the class's copies: the model must know the class.
     let model = api.meta.model_of_volumes().await?;

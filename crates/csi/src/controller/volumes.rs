@@ -67,11 +67,12 @@ impl Controller {
 
     /// In the class that is nearest to where it is wanted and has room.
     fn make_empty(&self, wish: &Wish, secret: Option<SecretText>) -> Outcome<Result<VolumeView, ClientError>> {
-        let Parameters { classes: _, copies, ack_rule, encrypt, limits, project: _, own_key: _ } =
+        let Parameters { classes: _, copies, ack_rule, encrypt, logical_block, limits, project: _, own_key: _ } =
             wish.parameters.clone();
         let mut body = CreateVolume {
             name: wish.name.clone(),
             size_bytes: wish.sizes.choose_empty(wish.least_bytes)?,
+            logical_block_bytes: logical_block,
             class: None,
             copies,
             ack_rule,

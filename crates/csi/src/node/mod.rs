@@ -110,8 +110,14 @@ impl Node {
         let endpoints = volume.endpoints.iter().filter(|there| {
             own.endpoints.iter().any(|mine| mine.protocol == there.protocol && mine.address == there.address)
         });
-        let (volume, size_bytes) = (volume.name.clone(), volume.size_bytes);
-        Ok(Wanted { volume, endpoints: endpoints.cloned().collect(), size_bytes, read_only, shared })
+        Ok(Wanted {
+            volume: volume.name.clone(),
+            endpoints: endpoints.cloned().collect(),
+            size_bytes: volume.size_bytes,
+            logical_block_bytes: volume.logical_block_bytes.bytes(),
+            read_only,
+            shared,
+        })
     }
 
     /// The device of a volume that has to be staged.

@@ -224,6 +224,7 @@ impl Volumes {
             id: VolumeId(id),
             name: name.to_owned(),
             size: 1 << 30,
+            logical_block: azekura_base::LogicalBlock::Bytes512,
             layer: LayerId(id),
             cut: None,
             read_only: name.contains('@'),

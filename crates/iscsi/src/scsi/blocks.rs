@@ -2,9 +2,7 @@
 
 use super::opcodes as op;
 use super::sense::Sense;
-use super::{
-    BLOCK, COMPARED_BLOCKS_MAX, Cdb, Disk, PARAMETERS_MAX, Plan, Range, TRANSFER_BLOCKS_MAX, Use, VERIFY_BLOCKS_MAX,
-};
+use super::{COMPARED_BLOCKS_MAX, Cdb, Disk, PARAMETERS_MAX, Plan, Range, TRANSFER_BYTES_MAX, Use, VERIFY_BYTES_MAX};
 
 /// The first block and the number of blocks of a command.
 fn place(cdb: Cdb<'_>) -> (u64, u64) {
@@ -21,7 +19,8 @@ fn place(cdb: Cdb<'_>) -> (u64, u64) {
 /// These blocks, if the disk has them.
 pub(crate) fn range(disk: &Disk, first: u64, count: u64) -> Result<Range, Sense> {
     let end = first.checked_add(count).filter(|end| *end <= disk.blocks).ok_or(Sense::OUT_OF_RANGE)?;
-    Ok(Range { offset: first * BLOCK, len: (end - first) * BLOCK })
+    let block = u64::from(disk.block_bytes());
+    Ok(Range { offset: first * block, len: (end - first) * block })
 }
 
 /// What a command that names a range, or all of the disk, comes to.
@@ -95,7 +94,7 @@ fn writable(disk: &Disk) -> Result<(), Sense> {
 /// As [`range`], of what may be read or written at a time (SBC-3 section 6.5.3).
 fn transfer(disk: &Disk, first: u64, count: u64) -> Result<Range, Sense> {
     let range = range(disk, first, count)?;
-    if count > u64::from(TRANSFER_BLOCKS_MAX) { Err(Sense::FIELD) } else { Ok(range) }
+    if range.len > u64::from(TRANSFER_BYTES_MAX) { Err(Sense::FIELD) } else { Ok(range) }
 }
 
 fn write(disk: &Disk, cdb: Cdb<'_>, may_protect: bool, first: u64, count: u64) -> Result<Plan, Sense> {
@@ -133,12 +132,12 @@ fn verify(disk: &Disk, cdb: Cdb<'_>, first: u64, count: u64) -> Result<Plan, Sen
     let by = cdb.0[1] >> 1 & 3;
     let range = if by == 0 { range(disk, first, count)? } else { transfer(disk, first, count)? };
     match by {
-        0 if count > u64::from(VERIFY_BLOCKS_MAX) => Err(Sense::FIELD),
+        0 if range.len > u64::from(VERIFY_BYTES_MAX) => Err(Sense::FIELD),
         0 | 1 | 3 if range.len == 0 => Ok(Plan::good()),
         // Each block that is read is compared with its checksum.
         0 => Ok(Plan::Scan(range)),
         1 => Ok(Plan::Take(range.len as u32, Use::Verify(range))),
-        3 => Ok(Plan::Take(BLOCK as u32, Use::VerifySame(range))),
+        3 => Ok(Plan::Take(disk.block_bytes(), Use::VerifySame(range))),
         _ => Err(Sense::FIELD),
     }
 }
@@ -154,5 +153,5 @@ fn write_same(disk: &Disk, cdb: Cdb<'_>, first: u64, count: u64) -> Result<Plan,
     }
     let range = transfer(disk, first, count)?;
     writable(disk)?;
-    Ok(if has_no_data { Plan::Zero(range) } else { Plan::Take(BLOCK as u32, Use::Same(range)) })
+    Ok(if has_no_data { Plan::Zero(range) } else { Plan::Take(disk.block_bytes(), Use::Same(range)) })
 }

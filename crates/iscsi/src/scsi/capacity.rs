@@ -1,12 +1,13 @@
 //! What there is of a disk, and what of it holds data (SBC-3 sections 5.15, 5.16 and 5.5).
 
 use super::sense::Sense;
-use super::{BLOCK, Cdb, Disk, PHYSICAL_EXPONENT, Plan, Range};
+use super::{Cdb, Disk, Plan, Range, STATUS_BYTES_MAX};
+use azekura_base::LogicalBlock;
 
 /// READ CAPACITY(10) (SBC-3 section 5.15).
 pub(crate) fn read_10(disk: &Disk) -> Plan {
     let last = u32::try_from(disk.blocks.saturating_sub(1)).unwrap_or(u32::MAX);
-    Plan::Data([last.to_be_bytes(), (BLOCK as u32).to_be_bytes()].concat())
+    Plan::Data([last.to_be_bytes(), disk.block_bytes().to_be_bytes()].concat())
 }
 
 /// READ CAPACITY(16) (SBC-3 section 5.16): thin, and what is not mapped reads as zeros.
@@ -14,8 +15,8 @@ pub(crate) fn read_16(disk: &Disk, cdb: Cdb<'_>) -> Plan {
     const LBPME_LBPRZ: u8 = 0xc0;
     let mut bytes = vec![0; 32];
     bytes[..8].copy_from_slice(&disk.blocks.saturating_sub(1).to_be_bytes());
-    bytes[8..12].copy_from_slice(&(BLOCK as u32).to_be_bytes());
-    (bytes[13], bytes[14]) = (PHYSICAL_EXPONENT, LBPME_LBPRZ);
+    bytes[8..12].copy_from_slice(&disk.block_bytes().to_be_bytes());
+    (bytes[13], bytes[14]) = (disk.block.physical_power(), LBPME_LBPRZ);
     Plan::data(bytes, cdb.u32(10))
 }
 
@@ -25,14 +26,14 @@ pub(crate) fn lba_status(disk: &Disk, cdb: Cdb<'_>) -> Plan {
     if first >= disk.blocks {
         return Plan::Check(Sense::OUT_OF_RANGE);
     }
-    // As much as one answer may cover: the initiator asks again.
-    let count = (disk.blocks - first).min(u64::from(u32::MAX >> 9));
-    Plan::Status(Range { offset: first * BLOCK, len: count * BLOCK }, room)
+    let count = (disk.blocks - first).min(u64::from(disk.whole_blocks(STATUS_BYTES_MAX)));
+    let block = u64::from(disk.block_bytes());
+    Plan::Status(Range { offset: first * block, len: count * block }, room)
 }
 
 /// The answer to GET LBA STATUS (SBC-3 section 5.5.2): runs of bytes from `offset` on, and whether they hold data.
 #[must_use]
-pub fn lba_status_data(offset: u64, runs: &[(u64, bool)], room: u32) -> Vec<u8> {
+pub fn lba_status_data(block: LogicalBlock, offset: u64, runs: &[(u64, bool)], room: u32) -> Vec<u8> {
     const DEALLOCATED: u8 = 1;
     let (header, descriptor) = (8, 16);
     let most = (room as usize).saturating_sub(header) / descriptor;
@@ -40,7 +41,7 @@ pub fn lba_status_data(offset: u64, runs: &[(u64, bool)], room: u32) -> Vec<u8> 
     let mut at = offset;
     let mut put = 0;
     for (len, holds_data) in runs {
-        let (first, end) = (at / BLOCK, (at + len) / BLOCK);
+        let (first, end) = (at >> block.power(), (at + len) >> block.power());
         at += len;
         if end == first {
             continue;

@@ -4,7 +4,7 @@
 use super::blocks::range;
 use super::inquiry::naa;
 use super::sense::Sense;
-use super::{BLOCK, Cdb, Disk, PARAMETERS_MAX, Plan, Range, Use};
+use super::{Cdb, Disk, PARAMETERS_MAX, Plan, Range, Use};
 
 /// The most CSCD descriptors ("copy source, copy destination") of one command.
 pub const TARGETS_MAX: u16 = 8;
@@ -12,8 +12,8 @@ pub const TARGETS_MAX: u16 = 8;
 pub const SEGMENTS_MAX: u16 = 16;
 /// Bytes of all descriptors.
 pub const DESCRIPTORS_MAX: u32 = TARGETS_MAX as u32 * TARGET_BYTES as u32 + SEGMENTS_MAX as u32 * SEGMENT_BYTES as u32;
-/// Bytes that one segment copies at the most: as many blocks as its descriptor can name.
-pub const SEGMENT_LEN_MAX: u32 = u16::MAX as u32 * BLOCK as u32;
+/// Logical blocks that one segment copies at the most: as many as its descriptor can name.
+pub const SEGMENT_BLOCKS_MAX: u16 = u16::MAX;
 
 const HEADER_BYTES: usize = 16;
 const TARGET_BYTES: usize = 32;
@@ -91,28 +91,33 @@ pub(crate) fn extended_copy(disk: &Disk, cdb: Cdb<'_>) -> Plan {
     }
 }
 
+/// Bytes that one segment copies at the most.
+fn segment_bytes_max(disk: &Disk) -> u32 {
+    u32::from(SEGMENT_BLOCKS_MAX) * disk.block_bytes()
+}
+
 /// RECEIVE COPY RESULTS: two of its service actions.
-pub(crate) fn results(cdb: Cdb<'_>) -> Plan {
+pub(crate) fn results(disk: &Disk, cdb: Cdb<'_>) -> Plan {
     let room = cdb.u32(10);
     match cdb.0[1] & 0x1f {
         COPY_STATUS => Plan::CopyStatus(cdb.0[2], room),
-        OPERATING_PARAMETERS => Plan::data(operating_parameters(), room),
+        OPERATING_PARAMETERS => Plan::data(operating_parameters(disk), room),
         _ => Plan::Check(Sense::FIELD),
     }
 }
 
 /// The service action RECEIVE COPY OPERATING PARAMETERS.
-fn operating_parameters() -> Vec<u8> {
+fn operating_parameters(disk: &Disk) -> Vec<u8> {
     const SNLID: u8 = 1;
     let mut bytes = vec![0; 44];
     bytes[4] = SNLID;
     bytes[8..10].copy_from_slice(&TARGETS_MAX.to_be_bytes());
     bytes[10..12].copy_from_slice(&SEGMENTS_MAX.to_be_bytes());
     bytes[12..16].copy_from_slice(&DESCRIPTORS_MAX.to_be_bytes());
-    bytes[16..20].copy_from_slice(&SEGMENT_LEN_MAX.to_be_bytes());
+    bytes[16..20].copy_from_slice(&segment_bytes_max(disk).to_be_bytes());
     // Copies at a time: of all nexuses, and of one; they are tasks like all others.
     bytes[34..36].copy_from_slice(&u16::MAX.to_be_bytes());
-    (bytes[36], bytes[37]) = (crate::TASKS_MAX as u8, BLOCK.ilog2() as u8);
+    (bytes[36], bytes[37]) = (crate::TASKS_MAX as u8, disk.block.power());
     bytes[43] = 2;
     bytes.extend_from_slice(&[BLOCK_TO_BLOCK, IDENTIFICATION]);
     let following = (bytes.len() - 4) as u32;
@@ -131,7 +136,7 @@ pub fn status_data(state: State, progress: Progress) -> Vec<u8> {
 }
 
 /// The third-party copy page (section 7.8.17), without its header.
-pub(crate) fn vital_product_data() -> Vec<u8> {
+pub(crate) fn vital_product_data(disk: &Disk) -> Vec<u8> {
     const COMMANDS: u16 = 0x0001;
     const PARAMETERS: u16 = 0x0004;
     const DESCRIPTORS: u16 = 0x0008;
@@ -150,8 +155,9 @@ pub(crate) fn vital_product_data() -> Vec<u8> {
     put(PARAMETERS, [&[0; 4][..], &counts, &DESCRIPTORS_MAX.to_be_bytes(), &[0; 16]].concat());
     put(DESCRIPTORS, vec![2, BLOCK_TO_BLOCK, IDENTIFICATION]);
     put(IDS, vec![0, 0]);
-    let copies = [u32::from(u16::MAX).to_be_bytes(), crate::TASKS_MAX.to_be_bytes(), SEGMENT_LEN_MAX.to_be_bytes()];
-    put(OPERATIONS, [&copies.concat()[..], &[BLOCK.ilog2() as u8], &[0; 19]].concat());
+    let copies =
+        [u32::from(u16::MAX).to_be_bytes(), crate::TASKS_MAX.to_be_bytes(), segment_bytes_max(disk).to_be_bytes()];
+    put(OPERATIONS, [&copies.concat()[..], &[disk.block.power()], &[0; 19]].concat());
     bytes
 }
 
@@ -245,19 +251,23 @@ fn reach(disk: &Disk, target: &[u8; TARGET_BYTES]) -> Result<(), Sense> {
     if !is_it {
         return Err(Sense::TARGET_NOT_REACHABLE);
     }
-    if number(&target[29..32]) == BLOCK { Ok(()) } else { Err(Sense::PARAMETER) }
+    if number(&target[29..32]) == u64::from(disk.block_bytes()) { Ok(()) } else { Err(Sense::PARAMETER) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use azekura_base::LogicalBlock;
     use azekura_frontend::PathState;
     use proptest::prelude::*;
+
+    const BLOCK: u64 = 512;
 
     fn disk() -> Disk {
         Disk {
             name: "vol1".to_owned(),
             id: 7,
+            block: LogicalBlock::Bytes512,
             blocks: 1000,
             is_read_only: false,
             reserves: false,
@@ -353,14 +363,30 @@ mod tests {
         assert_eq!(parse(&disk(), &made(targets + 1, 1)), Err(Sense::TOO_MANY_TARGETS));
         assert_eq!(parse(&disk(), &made(1, segments + 1)), Err(Sense::TOO_MANY_SEGMENTS));
         assert_eq!(parse(&disk(), &made(targets, segments + 1)), Err(Sense::LIST_LENGTH));
-        let said = operating_parameters();
+        let said = operating_parameters(&disk());
         assert_eq!((number(&said[..4]) as usize, said.len()), (said.len() - 4, 46));
         assert_eq!((number(&said[8..10]), number(&said[10..12]), number(&said[12..16])), (8, 16, 704));
     }
 
     #[test]
+    fn a_disk_of_larger_blocks_copies_more_of_them() {
+        let disk = Disk { block: LogicalBlock::Bytes4096, ..disk() };
+        let mut target = own();
+        let one = |target: &[u8]| parse(&disk, &list(0, &[target.to_vec()], &[segment((0, 1), (0, 500), 3)]));
+        assert_eq!(one(&target), Err(Sense::PARAMETER), "blocks of 512 bytes are none of the disk's");
+        target[29..32].copy_from_slice(&[0, 0x10, 0]);
+        let from = Range { offset: 4096, len: 3 * 4096 };
+        assert_eq!(one(&target).unwrap().segments, [Segment { from, to: 500 * 4096 }]);
+        let said = operating_parameters(&disk);
+        assert_eq!((number(&said[16..20]), said[37]), (65_535 * 4096, 12));
+        let page = vital_product_data(&disk);
+        let operations = &page[page.len() - 32..];
+        assert_eq!((number(&operations[8..12]), operations[12]), (65_535 * 4096, 12));
+    }
+
+    #[test]
     fn the_page_is_made_of_whole_descriptors() {
-        let page = vital_product_data();
+        let page = vital_product_data(&disk());
         let (mut rest, mut kinds) = (&page[..], Vec::new());
         while !rest.is_empty() {
             let len = number(&rest[2..4]) as usize;

@@ -12,21 +12,22 @@ pub mod reservations;
 pub mod sense;
 
 use crate::scsi::blocks::plan_blocks;
+use azekura_base::LogicalBlock;
 use azekura_frontend::{Export, PathState, Verb};
 use sense::Sense;
 
-/// Bytes of a logical block.
-pub const BLOCK: u64 = 512;
-/// The power of two of logical blocks in a physical one (4 KiB).
-pub(crate) const PHYSICAL_EXPONENT: u8 = 3;
-/// The longest read or write, in logical blocks.
-pub const TRANSFER_BLOCKS_MAX: u32 = azekura_frontend::REQUEST_BYTES_MAX / BLOCK as u32;
+/// The longest read or write, in bytes.
+pub const TRANSFER_BYTES_MAX: u32 = azekura_frontend::REQUEST_BYTES_MAX;
+/// Bytes of what writes best are made of (1 MiB).
+pub const TRANSFER_BYTES_OPTIMAL: u32 = 1 << 20;
 /// The most descriptors of one UNMAP.
 pub const UNMAP_DESCRIPTORS_MAX: u16 = 256;
-/// The most logical blocks of one UNMAP: 512 MiB.
-pub const UNMAP_BLOCKS_MAX: u32 = 1 << 20;
-/// The most logical blocks that one VERIFY reads: 512 MiB.
-pub const VERIFY_BLOCKS_MAX: u32 = 1 << 20;
+/// The most bytes of one UNMAP: 512 MiB.
+pub const UNMAP_BYTES_MAX: u32 = 512 << 20;
+/// The most bytes that one VERIFY reads: 512 MiB.
+pub const VERIFY_BYTES_MAX: u32 = 512 << 20;
+/// The most bytes that one GET LBA STATUS tells of: the initiator asks again.
+pub const STATUS_BYTES_MAX: u32 = u32::MAX;
 /// The most logical blocks of one COMPARE AND WRITE: more might lie in two of the blocks that are written as one.
 pub const COMPARED_BLOCKS_MAX: u8 = 1;
 /// The most bytes of a parameter list that is looked at.
@@ -39,6 +40,8 @@ pub struct Disk {
     pub name: String,
     /// Names it for ever.
     pub id: u64,
+    /// What it is counted in.
+    pub block: LogicalBlock,
     /// Logical blocks.
     pub blocks: u64,
     /// Nobody can write.
@@ -61,13 +64,26 @@ impl Disk {
         Disk {
             name: export.name.clone(),
             id: export.id.0,
-            blocks: export.size / BLOCK,
+            block: export.logical_block,
+            blocks: export.size / u64::from(export.logical_block.bytes()),
             is_read_only: export.is_read_only(),
             reserves: false,
             compares: export.verbs.has(Verb::CompareAndWrite),
             path: export.path,
             port,
         }
+    }
+
+    /// Bytes of a logical block.
+    #[must_use]
+    pub fn block_bytes(&self) -> u32 {
+        self.block.bytes()
+    }
+
+    /// So many bytes as logical blocks that are whole.
+    #[must_use]
+    pub fn whole_blocks(&self, bytes: u32) -> u32 {
+        bytes >> self.block.power()
     }
 }
 
@@ -210,7 +226,7 @@ pub fn plan(disk: &Disk, lun: [u8; 8], cdb: &[u8; 16]) -> Plan {
         },
         opcodes::PERSISTENT_RESERVE_IN | opcodes::PERSISTENT_RESERVE_OUT => Plan::Check(Sense::OPCODE),
         opcodes::EXTENDED_COPY => copy::extended_copy(disk, cdb),
-        opcodes::RECEIVE_COPY_RESULTS => copy::results(cdb),
+        opcodes::RECEIVE_COPY_RESULTS => copy::results(disk, cdb),
         opcodes::READ_CAPACITY_10 => capacity::read_10(disk),
         opcodes::SERVICE_ACTION_IN_16 => match cdb.0[1] & 0x1f {
             opcodes::READ_CAPACITY_16 => capacity::read_16(disk, cdb),

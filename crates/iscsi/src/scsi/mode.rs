@@ -2,7 +2,7 @@
 
 use super::opcodes::{MODE_SELECT_10, MODE_SENSE_10};
 use super::sense::Sense;
-use super::{BLOCK, Cdb, Disk, PARAMETERS_MAX, Plan, Use};
+use super::{Cdb, Disk, PARAMETERS_MAX, Plan, Use};
 
 const CACHING: u8 = 0x08;
 const CONTROL: u8 = 0x0a;
@@ -71,7 +71,7 @@ fn header(disk: &Disk, is_long: bool, is_wide: bool, blocks: usize, pages: usize
 
 /// Short or long LBA mode parameter block descriptor (SBC-3 section 6.4.2).
 fn block_descriptor(disk: &Disk, is_wide: bool) -> Vec<u8> {
-    let size = (BLOCK as u32).to_be_bytes();
+    let size = disk.block_bytes().to_be_bytes();
     if is_wide {
         [&disk.blocks.to_be_bytes()[..], &[0; 4], &size].concat()
     } else {
@@ -99,12 +99,12 @@ pub(crate) fn select(cdb: Cdb<'_>) -> Plan {
 ///
 /// # Errors
 /// When they are too short, or want something else.
-pub fn check_selected(bytes: &[u8], is_long: bool) -> Result<(), Sense> {
+pub fn check_selected(disk: &Disk, bytes: &[u8], is_long: bool) -> Result<(), Sense> {
     let header = if is_long { 8 } else { 4 };
     let (head, rest) = bytes.split_at_checked(header).ok_or(Sense::LIST_LENGTH)?;
     let blocks = if is_long { usize::from(u16::from_be_bytes([head[6], head[7]])) } else { usize::from(head[3]) };
     let (blocks, mut pages) = rest.split_at_checked(blocks).ok_or(Sense::LIST_LENGTH)?;
-    if !blocks.is_empty() && !blocks.ends_with(&(BLOCK as u32).to_be_bytes()[1..]) {
+    if !blocks.is_empty() && !blocks.ends_with(&disk.block_bytes().to_be_bytes()[1..]) {
         return Err(Sense::PARAMETER);
     }
     while !pages.is_empty() {

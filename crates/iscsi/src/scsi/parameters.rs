@@ -2,7 +2,7 @@
 
 use super::blocks::range;
 use super::sense::Sense;
-use super::{BLOCK, Disk, Range, UNMAP_BLOCKS_MAX, UNMAP_DESCRIPTORS_MAX};
+use super::{Disk, Range, UNMAP_BYTES_MAX, UNMAP_DESCRIPTORS_MAX};
 
 /// What UNMAP is to unmap (SBC-3 section 5.28.2). A descriptor that is not whole is passed over.
 ///
@@ -23,6 +23,6 @@ pub fn unmap(disk: &Disk, bytes: &[u8]) -> Result<Vec<Range>, Sense> {
             ranges.push(range);
         }
     }
-    let blocks: u64 = ranges.iter().map(|range| range.len / BLOCK).sum();
-    if blocks > u64::from(UNMAP_BLOCKS_MAX) { Err(Sense::PARAMETER) } else { Ok(ranges) }
+    let bytes: u64 = ranges.iter().map(|range| range.len).sum();
+    if bytes > u64::from(UNMAP_BYTES_MAX) { Err(Sense::PARAMETER) } else { Ok(ranges) }
 }

@@ -6,7 +6,7 @@ use super::task::{After, SCAN_BYTES, Task};
 use crate::scsi::parameters::unmap;
 use crate::scsi::reservations::lists;
 use crate::scsi::sense::{Failure, Sense};
-use crate::scsi::{BLOCK, Disk, Plan, Range, Use, copy, mode};
+use crate::scsi::{Disk, Plan, Range, Use, copy, mode};
 use azekura_base::{PageBuf, is_zero};
 use azekura_frontend::Request;
 use bytes::Bytes;
@@ -33,7 +33,7 @@ pub(crate) fn begin(task: &mut Task, disk: &Disk) {
             task.requests.extend(pieces.map(read));
         }
         Plan::Status(range, room) => {
-            task.after = After::Status { offset: range.offset, room };
+            task.after = After::Status { block: disk.block, offset: range.offset, room };
             task.requests.push_back(Request::Extents { offset: range.offset, len: range.len });
         }
         Plan::Zero(range) => task.requests.push_back(Request::Zero { offset: range.offset, len: range.len }),
@@ -50,17 +50,18 @@ pub(crate) fn begin(task: &mut Task, disk: &Disk) {
 }
 
 fn with_data(task: &mut Task, disk: &Disk, len: usize, what: Use, data: Bytes) -> Result<(), Sense> {
+    let block = disk.block_bytes() as usize;
     // A parameter list or a pattern that is not whole means nothing.
     let whole = || if data.len() < len { Err(Sense::NOT_ENOUGH_DATA) } else { Ok(()) };
     match what {
         Use::Write(offset) => {
-            let bytes = data.slice(..data.len() - data.len() % BLOCK as usize);
+            let bytes = data.slice(..data.len() - data.len() % block);
             if !bytes.is_empty() {
                 task.requests.push_back(Request::Write { offset, bytes });
             }
         }
         Use::Or(offset) => {
-            let bytes = data.slice(..data.len() - data.len() % BLOCK as usize);
+            let bytes = data.slice(..data.len() - data.len() % block);
             if !bytes.is_empty() {
                 task.requests.push_back(Request::Or { offset, bytes });
             }
@@ -78,7 +79,7 @@ fn with_data(task: &mut Task, disk: &Disk, len: usize, what: Use, data: Bytes) -
         }
         Use::Same(range) => {
             // One block is what the command takes: another expected length is another command's.
-            if u64::from(task.command.write_bytes) != BLOCK {
+            if task.command.write_bytes as usize != block {
                 return Err(Sense::FIELD);
             }
             whole()?;
@@ -116,7 +117,7 @@ fn with_data(task: &mut Task, disk: &Disk, len: usize, what: Use, data: Bytes) -
         }
         Use::ModeSelect { is_long } => {
             whole()?;
-            mode::check_selected(&data, is_long)?;
+            mode::check_selected(disk, &data, is_long)?;
         }
     }
     Ok(())

@@ -12,7 +12,7 @@ use crate::pdu::target::RejectReason;
 use crate::scsi::capacity::lba_status_data;
 use crate::scsi::opcodes::{INQUIRY, REPORT_LUNS, REQUEST_SENSE, TEST_UNIT_READY};
 use crate::scsi::sense::{Failure, Sense};
-use crate::scsi::{BLOCK, Cdb, Plan, asks_how_it_is, lun_is_zero, plan, request_sense};
+use crate::scsi::{Cdb, Plan, asks_how_it_is, lun_is_zero, plan, request_sense};
 use crate::{IMMEDIATE_TASKS_MAX, TASKS_MAX};
 use azekura_base::{Outbox, is_zero};
 use azekura_frontend::{Exports, Tag};
@@ -90,7 +90,7 @@ impl Full {
         if let Some(disk) = self.disk.as_mut().filter(|_| asks_how_it_is(&command.cdb))
             && let Some(export) = exports.find(&disk.name).filter(|export| export.id.0 == disk.id)
         {
-            let blocks = export.size / BLOCK;
+            let blocks = export.size / u64::from(disk.block_bytes());
             let is_news = std::mem::replace(&mut disk.blocks, blocks) != blocks;
             if is_news && command.cdb[0] == TEST_UNIT_READY {
                 self.raise(Sense::CAPACITY_CHANGED);
@@ -193,8 +193,8 @@ impl Full {
                 task.failure = Some(Failure::Check(Sense::MISCOMPARE));
             }
             (Outcome::Read(read), After::Send) => pieces = read,
-            (Outcome::Status(runs), After::Status { offset, room }) => {
-                let bytes = lba_status_data(*offset, &runs, *room);
+            (Outcome::Status(runs), After::Status { block, offset, room }) => {
+                let bytes = lba_status_data(*block, *offset, &runs, *room);
                 task.length = bytes.len() as u64;
                 pieces.push(Piece::Data(bytes.into()));
             }

@@ -4,7 +4,7 @@ use super::copies::Copying;
 use super::rights::Asks;
 use crate::pdu::initiator::ScsiCommand;
 use crate::scsi::{Plan, Use};
-use azekura_base::PageBuf;
+use azekura_base::{LogicalBlock, PageBuf};
 use azekura_frontend::{OR_BYTES, Request};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -81,7 +81,7 @@ pub(crate) enum After {
     /// It is compared with this, block by block where `every` says so.
     Compare { with: Bytes, every: bool },
     /// The state of blocks is sent, with room for so many bytes.
-    Status { offset: u64, room: u32 },
+    Status { block: LogicalBlock, offset: u64, room: u32 },
     /// It could be read: that was all.
     Drop,
 }

@@ -1,7 +1,7 @@
 //! An initiator of a few lines, and a volume in memory behind the connection.
 #![allow(dead_code, clippy::unwrap_used)]
 
-use azekura_base::{HostName, Inbox, IoStatus, NodeId, VolumeId};
+use azekura_base::{HostName, Inbox, IoStatus, LogicalBlock, NodeId, VolumeId};
 use azekura_frontend::{
     Admittance, Event, Export, Exports, Listing, MakeListing, Named, Opening, PathState, Portals, Protocol, Request,
     ReservationRequest, Reservations, StreamProtocol, Tag,
@@ -74,12 +74,12 @@ impl Exports for Gate {
     }
 }
 
-/// As [`One`], with these reservations, at one of these portals.
-struct Reserved(Option<Arc<Reservations>>, Portals, PathState);
+/// As [`One`] of these blocks, with these reservations, at one of these portals.
+struct Reserved(Option<Arc<Reservations>>, Portals, PathState, LogicalBlock);
 
 impl Exports for Reserved {
     fn find(&self, name: &str) -> Option<Export> {
-        One.find(name).map(|export| Export { path: self.2, ..export })
+        One.find(name).map(|export| Export { path: self.2, logical_block: self.3, ..export })
     }
 
     fn portals(&self) -> &Portals {
@@ -137,6 +137,8 @@ pub struct Peer {
     /// Where it is seen, and how good a path that is.
     pub portals: Portals,
     pub path: PathState,
+    /// What it is counted in.
+    pub block: LogicalBlock,
     /// How often it is to be heard of.
     pub patience: Option<std::time::Duration>,
     /// Memory is given.
@@ -166,6 +168,7 @@ impl Peer {
             asked: VecDeque::new(),
             portals: Portals::of(NodeId(1)),
             path: PathState::Optimized,
+            block: LogicalBlock::default(),
             patience: None,
             has_room: true,
             rooms: Vec::new(),
@@ -205,7 +208,7 @@ impl Peer {
 
     /// Polls until nothing goes on, as the volume is now.
     pub fn go_on(&mut self) {
-        self.run(&Reserved(self.reservations.clone(), self.portals.clone(), self.path));
+        self.run(&Reserved(self.reservations.clone(), self.portals.clone(), self.path, self.block));
     }
 
     pub fn send(&mut self, bhs: Bhs, data: &[u8]) {

@@ -53,6 +53,9 @@ impl MetaError {
             E::InvalidName { .. } => {
                 "use 1 to 127 letters, digits, '.', '_' or '-', beginning with a letter or digit".into()
             }
+            E::UnknownLogicalBlock { .. } => {
+                "update these nodes first, or make it with blocks of 512 bytes".into()
+            }
             E::InvalidSize { .. } => "give a multiple of 4096 bytes up to 64 TiB, for example 10GiB".into(),
             E::InvalidClass { .. } | E::InvalidSetting { .. } | E::InvalidGrant { .. } | E::InvalidProject { .. } | E::KeysRefused { .. } => return None,
             E::DrainRefused { .. } => "add nodes or devices first, or delete volumes".into(),

@@ -1,8 +1,8 @@
 //! Storage classes: made, changed, and deleted with their groups.
 
-use azekura_base::PgId;
+use azekura_base::{LogicalBlock, PgId};
 
-use super::volumes::{check_name, missing};
+use super::volumes::{check_logical_block, check_name, missing};
 use super::without;
 use crate::{
     AckRule, CLASS_HOMES, ClassHome, ClassRecord, FailureDomain, IO_TIMEOUT_DEFAULT_SECONDS, Key, Kind, MetaError,
@@ -35,6 +35,8 @@ pub struct ClassSpec {
     pub io_timeout_seconds: Option<u64>,
     /// Its new volumes are encrypted, each with a key of its own.
     pub encrypt: bool,
+    /// The logical block of its new volumes.
+    pub logical_block: LogicalBlock,
     /// Where one copy of every block is to be, which serves the requests; `None`: wherever there is room.
     pub home: Option<ClassHome>,
 }
@@ -52,6 +54,7 @@ impl ClassSpec {
             overcommit_ratio: DEFAULT_OVERCOMMIT_RATIO,
             io_timeout_seconds: Some(IO_TIMEOUT_DEFAULT_SECONDS),
             encrypt: false,
+            logical_block: LogicalBlock::default(),
             home: None,
         }
     }
@@ -92,6 +95,7 @@ impl ClassSpec {
             overcommit_ratio: self.overcommit_ratio,
             io_timeout_seconds: self.io_timeout_seconds,
             encrypt: self.encrypt,
+            logical_block_bytes: self.logical_block,
             home: self.home.clone(),
             groups: Vec::new(),
             plan: None,
@@ -114,6 +118,8 @@ pub fn create_class(records: &Records<'_>, spec: &ClassSpec, created: &str) -> O
         let reason = format!("these nodes run a version that knows no homes of classes: {older}");
         return Err(MetaError::InvalidClass { name: spec.name.clone(), reason }.into());
     }
+    // One of another version would make volumes of other blocks in it.
+    check_logical_block(records.known_model(), spec.logical_block)?;
     let record = spec.record(created);
     let found = records.find(&Key::Class(&spec.name))?;
     match found.record::<ClassRecord>()? {

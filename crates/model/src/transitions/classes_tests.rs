@@ -93,7 +93,15 @@ fn a_home_has_as_much_room_as_its_devices() {
     memory.run(&Txn::new().put(&Key::Class("near").to_string(), &class("a"))).unwrap();
     let create = |memory: &mut Memory, name: &str, size_bytes| {
         let (name, class, access) = (name.to_owned(), "near".to_owned(), VolumeAccess::Exclusive);
-        let spec = VolumeSpec { name, size_bytes, class, access, key: None, limits: None };
+        let spec = VolumeSpec {
+            name,
+            size_bytes,
+            class,
+            access,
+            key: None,
+            limits: None,
+            logical_block: azekura_base::LogicalBlock::Bytes512,
+        };
         run(memory, |records| create_volume(records, &spec, "u", ""))
     };
     let promised = crate::transitions::volumes::promised_bytes(memory.model());
@@ -150,6 +158,7 @@ fn a_class_that_gets_a_volume_meanwhile_stays() {
         class: "c".into(),
         access: VolumeAccess::Exclusive,
         key: None,
+        logical_block: azekura_base::LogicalBlock::Bytes512,
         limits: None,
     };
     run(&mut memory, |records| create_volume(records, &spec, "w", "")).unwrap();

@@ -22,7 +22,15 @@ fn key(id: u64) -> DataKeyRecord {
 
 fn encrypted(name: &str, id: u64) -> VolumeSpec {
     let (class, access) = ("c".into(), VolumeAccess::Exclusive);
-    VolumeSpec { name: name.into(), size_bytes: 8192, class, access, key: Some(key(id)), limits: None }
+    VolumeSpec {
+        name: name.into(),
+        size_bytes: 8192,
+        class,
+        access,
+        key: Some(key(id)),
+        limits: None,
+        logical_block: azekura_base::LogicalBlock::Bytes512,
+    }
 }
 
 /// A volume `e` with key 5, its snapshot `s`, and a clone `f` of that.

@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 use super::volumes::check_name;
 use crate::{
     AckRule, CLASS_HOMES, COMPARE_AND_WRITE, CSI_KEYS, DeviceRecord, DeviceState, ENCRYPTION, Endpoint, FailureKind,
-    GroupRecord, HOST_PATHS, HOSTS, KEY_GENERATIONS, KEY_PROVIDERS, KEY_VOLUMES, Key, Kind, MetaError, Model,
-    NodeRecord, Outcome, PROJECTS, RESERVATIONS, Records, Step, Txn, Unknown,
+    GroupRecord, HOST_PATHS, HOSTS, KEY_GENERATIONS, KEY_PROVIDERS, KEY_VOLUMES, Key, Kind, LOGICAL_BLOCKS, MetaError,
+    Model, NodeRecord, Outcome, PROJECTS, RESERVATIONS, Records, Step, Txn, Unknown,
 };
 
 /// What a node says about itself.
@@ -247,6 +247,7 @@ pub(super) fn register_node_as(records: &Records<'_>, spec: &NodeSpec, invited: 
             KEY_GENERATIONS,
             KEY_PROVIDERS,
             KEY_VOLUMES,
+            LOGICAL_BLOCKS,
             PROJECTS,
             RESERVATIONS,
         ]

@@ -41,6 +41,8 @@ fn without(model: &Model, what: &str) -> Option<String> {
 #[cfg(test)]
 mod data_keys_tests;
 #[cfg(test)]
+mod logical_blocks_tests;
+#[cfg(test)]
 mod projects_tests;
 #[cfg(test)]
 mod tests;

@@ -37,6 +37,7 @@ fn spec(name: &str, blocks: u64, iops: Option<u64>) -> VolumeSpec {
         class: "c".to_owned(),
         access: VolumeAccess::Exclusive,
         key: None,
+        logical_block: azekura_base::LogicalBlock::Bytes512,
         limits: iops.map(|iops| IoLimits { iops: Some(iops), ..IoLimits::default() }),
     }
 }

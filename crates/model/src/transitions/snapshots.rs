@@ -92,6 +92,8 @@ pub fn clone_snapshot(records: &Records<'_>, spec: &CloneSpec, uuid: &str, creat
         uuid: uuid.to_owned(),
         name: spec.name.clone(),
         size_bytes,
+        // What is on it counts in these.
+        logical_block_bytes: from.logical_block_bytes,
         class: from.class.clone(),
         head: layer,
         // Its chunks lie in the groups that have the source's.

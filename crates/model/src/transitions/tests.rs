@@ -34,6 +34,7 @@ pub(super) fn cluster() -> Memory {
         class: "c".into(),
         access: VolumeAccess::Exclusive,
         key: None,
+        logical_block: azekura_base::LogicalBlock::Bytes512,
         limits: None,
     };
     run(&mut memory, |records| create_volume(records, &spec, "u", "")).unwrap();

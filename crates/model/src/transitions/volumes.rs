@@ -1,13 +1,14 @@
 //! Volumes: made, grown and deleted by one change each.
 
-use azekura_base::{BLOCK_SIZE, IoLimits, LayerId, VOLUME_SIZE_MAX, VolumeId};
+use azekura_base::{BLOCK_SIZE, IoLimits, LayerId, LogicalBlock, VOLUME_SIZE_MAX, VolumeId};
 
 use super::data_keys;
 use super::projects::{Accounts, check_project_name, use_revision};
+use super::without;
 use crate::data_keys::KeyUser;
 use crate::{
-    AttachmentsRecord, ClassHome, ClassRecord, DataKeyRecord, Key, Kind, LayerRecord, LayerState, MetaError, Model,
-    Outcome, Records, Step, Txn, Unknown, VolumeAccess, VolumeRecord,
+    AttachmentsRecord, ClassHome, ClassRecord, DataKeyRecord, Key, Kind, LOGICAL_BLOCKS, LayerRecord, LayerState,
+    MetaError, Model, Outcome, Records, Step, Txn, Unknown, VolumeAccess, VolumeRecord,
 };
 
 /// Longest name.
@@ -29,6 +30,8 @@ pub struct VolumeSpec {
     pub name: String,
     /// Its size: a multiple of 4096 bytes, at most 64 TiB.
     pub size_bytes: u64,
+    /// What clients count its blocks in.
+    pub logical_block: LogicalBlock,
     /// Its storage class, which must have groups.
     pub class: String,
     /// How many may use it at once.
@@ -89,6 +92,15 @@ pub fn check_size(size_bytes: u64) -> Result<(), MetaError> {
         return Ok(());
     };
     Err(MetaError::InvalidSize { size_bytes, reason: reason.to_owned() })
+}
+
+/// Whether all nodes know volumes of this logical block.
+pub fn check_logical_block(model: &Model, block: LogicalBlock) -> Result<(), MetaError> {
+    if block.is_default() {
+        return Ok(());
+    }
+    let older = without(model, LOGICAL_BLOCKS);
+    older.map_or(Ok(()), |nodes| Err(MetaError::UnknownLogicalBlock { bytes: block.bytes(), nodes }))
 }
 
 fn check_limits(limits: Option<&IoLimits>) -> Result<(), MetaError> {
@@ -191,6 +203,7 @@ pub fn create_volume(records: &Records<'_>, spec: &VolumeSpec, uuid: &str, creat
         return Err(MetaError::NoGroups { class: spec.class.clone() }.into());
     }
     check_overcommit(records.model(volumes.mod_revision())?, &policy, spec.size_bytes)?;
+    check_logical_block(records.known_model(), spec.logical_block)?;
     let id = volumes.next_id()?;
     let layer = layers.next_id()?;
     let record = VolumeRecord {
@@ -198,6 +211,7 @@ pub fn create_volume(records: &Records<'_>, spec: &VolumeSpec, uuid: &str, creat
         uuid: uuid.to_owned(),
         name: spec.name.clone(),
         size_bytes: spec.size_bytes,
+        logical_block_bytes: spec.logical_block,
         class: spec.class.clone(),
         head: LayerId(layer),
         group_offset: (id % policy.groups.len() as u64) as u32,

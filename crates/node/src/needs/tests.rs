@@ -44,6 +44,7 @@ fn with_volume(mut view: ClusterView, name: &str, chunks: usize) -> ClusterView 
         id: VolumeId(7),
         name: name.to_owned(),
         size: (chunks * CHUNK_SIZE) as u64,
+        logical_block: azekura_base::LogicalBlock::Bytes512,
         layer: LayerId(7),
         cut: None,
         read_only: false,

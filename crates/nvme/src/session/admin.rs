@@ -106,7 +106,7 @@ impl Admin {
         if let Some(disk) = &mut self.disk
             && let Some(export) = exports.find(&disk.name).filter(|export| export.id.0 == disk.identity.volume)
         {
-            let blocks = export.size / crate::BLOCK;
+            let blocks = disk.blocks_of(&export);
             if std::mem::replace(&mut disk.blocks, blocks) != blocks {
                 self.namespace_has_changed();
             }
@@ -439,13 +439,13 @@ fn namespace_of(disk: &Disk) -> identify::Namespace {
     identify::Namespace {
         blocks: disk.blocks,
         used_blocks: disk.blocks,
-        block_power: 9,
+        block_power: disk.block.power(),
         features: THIN_WITH_SIZES,
         is_shared: true,
         reservations: if disk.reserves { reservations::CAPABILITIES } else { 0 },
         deallocated: ZEROS,
         compare_and_write: 0,
-        preferred_blocks: 8,
+        preferred_blocks: 1 << disk.block.physical_power(),
         access_group: ACCESS_GROUP,
         is_read_only: disk.is_read_only,
         nguid: disk.identity.nguid(),

@@ -177,7 +177,7 @@ impl Io {
     /// The volume is larger than it was when it was looked at last.
     fn has_grown(&mut self, exports: &dyn Exports) -> bool {
         let export = exports.find(&self.disk.name).filter(|export| export.id.0 == self.disk.identity.volume);
-        let (before, now) = (self.disk.blocks, export.map_or(0, |export| export.size / crate::BLOCK));
+        let (before, now) = (self.disk.blocks, export.map_or(0, |export| self.disk.blocks_of(&export)));
         self.disk.blocks = before.max(now);
         now > before
     }

@@ -5,7 +5,8 @@ use crate::command::reservation::Reservation;
 use crate::command::{Command, Entry, Fuse, Queue, Sgl};
 use crate::completion::Status;
 use crate::names::Identity;
-use crate::{BLOCK, COMPARED_BLOCKS_MAX, TRANSFER_MAX};
+use crate::{COMPARED_BLOCKS_MAX, TRANSFER_MAX};
+use azekura_base::LogicalBlock;
 use azekura_frontend::{Export, PathState, Verb};
 
 /// The most data that a command of reservations brings, most of which means nothing.
@@ -18,6 +19,8 @@ pub struct Disk {
     pub name: String,
     /// What names it for ever.
     pub identity: Identity,
+    /// What it is counted in.
+    pub block: LogicalBlock,
     /// Logical blocks.
     pub blocks: u64,
     /// Nobody can write.
@@ -80,12 +83,18 @@ impl Disk {
         Disk {
             name: export.name.clone(),
             identity: Identity { cluster, volume: export.id.0 },
-            blocks: export.size / BLOCK,
+            block: export.logical_block,
+            blocks: export.size >> export.logical_block.power(),
             is_read_only: export.is_read_only(),
             path: export.path,
             reserves: false,
             compares: export.verbs.has(Verb::CompareAndWrite),
         }
+    }
+
+    /// The size of its export, in logical blocks.
+    pub(crate) fn blocks_of(&self, export: &Export) -> u64 {
+        export.size >> self.block.power()
     }
 
     fn range(&self, blocks: &Blocks) -> Result<Range, Status> {
@@ -97,7 +106,13 @@ impl Disk {
     pub(crate) fn bytes(&self, first: u64, count: u64) -> Result<Range, Status> {
         let end = first.checked_add(count).filter(|end| *end <= self.blocks);
         end.ok_or(Status::LBA_OUT_OF_RANGE)?;
-        Ok(Range { offset: first * BLOCK, len: count * BLOCK })
+        Ok(Range { offset: first << self.block.power(), len: count << self.block.power() })
+    }
+
+    /// Whether a fused command is of no more than what is compared and written as one (ACWU).
+    fn fits(&self, range: Range, is_fused: bool) -> Result<(), Status> {
+        let is_longer = range.len > COMPARED_BLOCKS_MAX << self.block.power();
+        if is_fused && is_longer { Err(Status::INVALID_FIELD) } else { Ok(()) }
     }
 
     fn own(&self, namespace: u32) -> Result<(), Status> {
@@ -145,7 +160,7 @@ pub fn plan(disk: &Disk, entry: &Entry) -> Result<Plan, Status> {
             let range = disk.range(&blocks)?;
             disk.writable()?;
             is_of(&entry.sgl()?, range.len)?;
-            fits(range, is_fused)?;
+            disk.fits(range, is_fused)?;
             Plan::Take(range.len as usize, if is_fused { Use::Replace(range.offset) } else { Use::Write(range.offset) })
         }
         Io::WriteZeroes(blocks, _) => {
@@ -167,7 +182,7 @@ pub fn plan(disk: &Disk, entry: &Entry) -> Result<Plan, Status> {
         Io::Compare(blocks, _) => {
             let range = disk.range(&blocks)?;
             is_of(&entry.sgl()?, range.len)?;
-            fits(range, is_fused)?;
+            disk.fits(range, is_fused)?;
             Plan::Take(
                 range.len as usize,
                 if is_fused { Use::Expect(range.offset) } else { Use::Compare(range.offset) },
@@ -198,11 +213,6 @@ fn reservation(command: Reservation, sgl: &Sgl) -> Result<Plan, Status> {
     }
     is_of(sgl, len)?;
     if matches!(sgl, Sgl::InCapsule { .. }) { Err(Status::SGL_TYPE_INVALID) } else { Ok(Plan::Report(len as u32)) }
-}
-
-/// Whether a fused command is of no more than what is compared and written as one (ACWU).
-fn fits(range: Range, is_fused: bool) -> Result<(), Status> {
-    if is_fused && range.len > COMPARED_BLOCKS_MAX * BLOCK { Err(Status::INVALID_FIELD) } else { Ok(()) }
 }
 
 /// Whether a descriptor is of as many bytes as its command has, and of not more than a command may.

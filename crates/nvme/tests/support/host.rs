@@ -1,7 +1,7 @@
 //! A host of a few lines, and a volume in memory behind its connections.
 
 use super::bytes_of;
-use azekura_base::{HostName, Inbox, IoStatus, NodeId, Outbox, VolumeId};
+use azekura_base::{HostName, Inbox, IoStatus, LogicalBlock, NodeId, Outbox, VolumeId};
 use azekura_frontend::{
     Admittance, Event, Export, Exports, Listing, MakeListing, Named, Opening, PathState, Portals, Protocol, Request,
     ReservationRequest, Reservations, StreamProtocol, Tag,
@@ -34,6 +34,8 @@ pub const ENABLE: u64 = 0x0046_0001;
 /// One volume, `vol1`, and what may be said of it.
 pub struct One {
     pub size: Cell<u64>,
+    /// What it is counted in.
+    pub block: Cell<LogicalBlock>,
     pub opening: RefCell<Option<Opening>>,
     /// Connections are let in beside others.
     pub has_nexus: Cell<bool>,
@@ -50,7 +52,7 @@ pub struct One {
 impl Exports for One {
     fn find(&self, name: &str) -> Option<Export> {
         let export = Export::new("vol1", VolumeId(7), self.size.get());
-        let mut export = Export { path: self.path.get(), ..export };
+        let mut export = Export { path: self.path.get(), logical_block: self.block.get(), ..export };
         if self.is_read_only.get() {
             export.verbs = azekura_frontend::Verbs::READ_ONLY;
         }
@@ -88,6 +90,7 @@ impl One {
     pub fn new() -> One {
         One {
             size: Cell::new(VOLUME_BYTES as u64),
+            block: Cell::new(LogicalBlock::default()),
             opening: RefCell::new(None),
             has_nexus: Cell::new(true),
             is_read_only: Cell::new(false),

@@ -64,6 +64,7 @@ pub(in crate::driver) fn view(address: SocketAddr, shards: u8) -> ClusterView {
         id: VOLUME,
         name: NAME.to_owned(),
         size: CHUNKS * CHUNK,
+        logical_block: azekura_base::LogicalBlock::Bytes512,
         layer: LayerId(1),
         cut: None,
         read_only: false,

@@ -69,7 +69,15 @@ impl<S: Scene> Cluster<S> {
     /// The same, in a class.
     pub(crate) fn create_volume_in(&mut self, class: &str, name: &str, size_bytes: u64) -> Option<u64> {
         let access = VolumeAccess::Exclusive;
-        let spec = VolumeSpec { name: name.into(), size_bytes, class: class.into(), access, key: None, limits: None };
+        let spec = VolumeSpec {
+            name: name.into(),
+            size_bytes,
+            class: class.into(),
+            access,
+            key: None,
+            limits: None,
+            logical_block: azekura_base::LogicalBlock::Bytes512,
+        };
         self.trace.step(self.now, size_bytes, || format!("{name} is made, of {size_bytes} bytes"));
         let made = self.configuration.run(|records| create_volume(records, &spec, name, ""));
         let (_, revision) = self.must_if_room(made)?;

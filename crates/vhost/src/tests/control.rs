@@ -40,6 +40,13 @@ fn the_configuration_space_has_the_volume() {
     assert_eq!((word(12), word(20), space[24]), (126, 512, 3));
     assert_eq!([word(36), word(40), word(44), word(48), word(52)], [2 << 20, 1, 8, 2 << 20, 1]);
     assert_eq!((space[34], space[56], &space[60..]), (64, 1, &[0; 4][..]));
+    assert_eq!(space[26..28], [8, 0], "the least that is good, in blocks");
+    // One of larger blocks: sectors are what they were.
+    client.exports.0.logical_block = azekura_base::LogicalBlock::Bytes4096;
+    client.send(24, &ask);
+    let large = &client.answers()[HEADER_BYTES + 12..];
+    assert_eq!((&large[..8], &large[20..24]), (&(SIZE / 512).to_le_bytes()[..], &4096_u32.to_le_bytes()[..]));
+    assert_eq!((large[24], &large[26..28], &large[34..]), (0, &[1, 0][..], &space[34..]));
     // A volume that has grown.
     client.exports.0.size = 2 * SIZE;
     client.send(24, &ask);
