@@ -58,7 +58,7 @@ built_tests() {
 
 # run_fuzzed INPUTS TESTS LINE...: runs these, of the built `TESTS`, and prints a row of a table for each.
 run_fuzzed() {
-    local inputs=$1 tests=$2 line port crate target name binary before
+    local inputs=$1 tests=$2 line port crate target name binary before log=${CARGO_TARGET_DIR:-$ROOT/target}/fuzz.log
     shift 2
     for line in "$@"; do
         IFS='|' read -r port crate target name <<<"$line"
@@ -66,8 +66,8 @@ run_fuzzed() {
         [[ -n $binary ]] && "$binary" --list 2>/dev/null | grep -q "\b$name: test\$" ||
             die "crate $crate has no test $name in $target any more; scripts/dev/fuzz.sh lists it"
         before=$SECONDS
-        (cd "$ROOT/crates/$crate" && PROPTEST_CASES=$inputs "$binary" "$name") >"$ROOT/target/fuzz.log" 2>&1 ||
-            die "$port: $name failed; what it says is in target/fuzz.log"
+        (cd "$ROOT/crates/$crate" && PROPTEST_CASES=$inputs "$binary" "$name") >"$log" 2>&1 ||
+            die "$port: $name failed; what it says is in $log"
         printf '| %s | `%s` | %s | %s s |\n' "$port" "$name" "$inputs" $((SECONDS - before))
     done
 }
