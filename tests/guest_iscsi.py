@@ -171,7 +171,7 @@ def test_linux_counts_a_disk_of_large_blocks_in_them(cluster, guest):
     assert [guest.run(f"cat /sys/block/{disk}/queue/{name}") for name in names] == ["4096"] * 3
     wait_until(lambda: guest.run(f"ls /sys/block/{disk}/holders"), 30, "multipathd to take the disk")
     device = "/dev/" + guest.run(f"ls /sys/block/{disk}/holders")
-    guest.run(f"dd if=/dev/zero of={device} bs=512 count=1 oflag=direct", fails=True)
+    guest.run(f"{FIO} --filename={device} --rw=write --bs=512 --size=512", fails=True)
     verify = "--rw=randwrite --bs=4k --iodepth=8 --size=32M --verify=crc32c --verify_backlog=256"
     guest.run(f"{FIO} --filename={device} {verify}", within_s=180)
     guest.run(f"mkfs.ext4 -q -F {device} && mount {device} /mnt && echo text > /mnt/a && umount /mnt", within_s=120)

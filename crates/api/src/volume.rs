@@ -86,6 +86,18 @@ pub struct VolumeView {
     pub scrubbed: Option<LastScrubs>,
 }
 
+impl VolumeView {
+    /// Bytes that a request has at least, whatever the protocol, and at a multiple of which it begins: what is
+    /// encrypted as one, and a block of 4 KiB, can't be read and written in parts.
+    #[must_use]
+    pub fn request_bytes_min(&self) -> u32 {
+        match (self.logical_block_bytes, self.encrypted) {
+            (LogicalBlock::Bytes512, false) => 1,
+            (block, _) => block.bytes(),
+        }
+    }
+}
+
 /// A node that may use a volume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

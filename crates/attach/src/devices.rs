@@ -52,8 +52,8 @@ pub struct Wanted {
     pub endpoints: Vec<EndpointView>,
     /// The volume's size.
     pub size_bytes: u64,
-    /// What its clients count blocks in, bytes.
-    pub logical_block_bytes: u32,
+    /// Its requests have at least so many bytes, and begin at a multiple of that.
+    pub request_bytes_min: u32,
     /// Nothing is to be written.
     pub read_only: bool,
     /// Others may write at the same time: nothing that was read before is to be shown again.
@@ -331,7 +331,7 @@ mod tests {
                 volume: "v".into(),
                 endpoints: Vec::new(),
                 size_bytes: 0,
-                logical_block_bytes: 512,
+                request_bytes_min: 1,
                 read_only: false,
                 shared,
             };
@@ -355,7 +355,7 @@ mod tests {
             volume: "v".into(),
             endpoints,
             size_bytes: 0,
-            logical_block_bytes: 512,
+            request_bytes_min: 1,
             read_only: false,
             shared: false,
         };

@@ -167,23 +167,24 @@ impl AttachArgs {
     fn wanted(&self, client: &Client) -> Result<(Wanted, String), CliError> {
         let nodes = client.ask_all::<NodeList, _>([])?;
         let is_local = is_local(&self.api.api);
-        let (volume, user, (size_bytes, logical_block_bytes), shared) = match self.volume.split_once('@') {
+        let (volume, user, (size_bytes, request_bytes_min), shared) = match self.volume.split_once('@') {
             Some((volume, snapshot)) => {
                 let names = [volume.to_owned(), snapshot.to_owned()];
                 let shown = client.ask::<SnapshotShow>(names, &ShowSnapshot { measure_ms: Some(0) })?;
-                (format!("{volume}@{}", shown.name), None, (shown.size_bytes, shown.logical_block_bytes.bytes()), false)
+                let of = client.ask::<VolumeShow>([volume.to_owned()], &NoQuery {})?;
+                (format!("{volume}@{}", shown.name), None, (shown.size_bytes, of.request_bytes_min()), false)
             }
             None => {
                 let shown = client.ask::<VolumeShow>([self.volume.clone()], &NoQuery {})?;
                 let shared = shown.access == VolumeAccess::Shared;
-                let size = (shown.size_bytes, shown.logical_block_bytes.bytes());
+                let size = (shown.size_bytes, shown.request_bytes_min());
                 (shown.name.clone(), user(&shown, self.node.as_deref())?, size, shared)
             }
         };
         let node = choose(&nodes, self.node.as_deref().or(user.as_deref()), is_local)?;
         let endpoints = reachable(node, is_local).map(|endpoint| addressed(endpoint, node)).collect();
         let read_only = self.read_only || self.volume.contains('@');
-        Ok((Wanted { volume, endpoints, size_bytes, logical_block_bytes, read_only, shared }, node.name.clone()))
+        Ok((Wanted { volume, endpoints, size_bytes, request_bytes_min, read_only, shared }, node.name.clone()))
     }
 }
 

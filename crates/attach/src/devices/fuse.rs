@@ -408,7 +408,7 @@ mod tests {
             volume: "v".into(),
             endpoints: vec![endpoint],
             size_bytes: 0,
-            logical_block_bytes: 512,
+            request_bytes_min: 1,
             read_only: true,
             shared: false,
         }

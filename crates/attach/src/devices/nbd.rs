@@ -64,6 +64,13 @@ impl Attach for Nbd {
 
     fn fits(&self, wanted: &Wanted) -> Outcome<()> {
         wanted.address_or_refusal("nbd", "--nbd")?;
+        if wanted.request_bytes_min > 1 {
+            return Err(AttachError::precondition(format!(
+                "{CLIENT} does not ask for block sizes, and the requests of volume '{}' are of {} bytes at least: it is \
+                 encrypted, or has such logical blocks",
+                wanted.volume, wanted.request_bytes_min
+            )));
+        }
         if !is_there(CLIENT) {
             return Err(AttachError::precondition(format!("{CLIENT} is not installed")));
         }
@@ -109,8 +116,7 @@ impl Attach for Nbd {
         };
         arguments.push(device.to_string_lossy().into_owned());
         // Without netlink a program holds the connection, and makes it anew when the node restarts.
-        let block = wanted.logical_block_bytes.to_string();
-        arguments.extend(["-N", &wanted.volume, "-b", &block, "-persist", "-nonetlink"].map(str::to_owned));
+        arguments.extend(["-N", &wanted.volume, "-b", "512", "-persist", "-nonetlink"].map(str::to_owned));
         if wanted.read_only {
             arguments.push("-R".into());
         }
@@ -152,6 +158,24 @@ mod tests {
             std::os::unix::fs::symlink(namespace, &link).unwrap();
             assert_eq!(nbd.is_apart(), is_apart, "{namespace}");
         }
+    }
+
+    #[test]
+    fn volumes_that_want_their_block_size_to_be_asked_for_are_not_opened() {
+        let root = tempfile::tempdir().unwrap();
+        let nbd = Nbd::new(root.path().join("sys"), root.path().into());
+        let endpoint =
+            azekura_api::EndpointView { protocol: "nbd".into(), address: "10.0.0.1:10809".into(), uri: None };
+        let why = |request_bytes_min| {
+            let (volume, endpoints) = ("vol1".to_owned(), vec![endpoint.clone()]);
+            let wanted =
+                Wanted { volume, endpoints, size_bytes: 4096, request_bytes_min, read_only: false, shared: false };
+            nbd.fits(&wanted).unwrap_err().message
+        };
+        for bytes in [512, 4096] {
+            assert!(why(bytes).contains(&format!("are of {bytes} bytes at least")), "{}", why(bytes));
+        }
+        assert!(!why(1).contains("bytes at least"), "{}", why(1));
     }
 
     #[test]

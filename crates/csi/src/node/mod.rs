@@ -114,7 +114,7 @@ impl Node {
             volume: volume.name.clone(),
             endpoints: endpoints.cloned().collect(),
             size_bytes: volume.size_bytes,
-            logical_block_bytes: volume.logical_block_bytes.bytes(),
+            request_bytes_min: volume.request_bytes_min(),
             read_only,
             shared,
         })

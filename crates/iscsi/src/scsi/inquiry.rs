@@ -125,8 +125,8 @@ fn block_limits(disk: &Disk) -> Vec<u8> {
     put(12, &disk.whole_blocks(TRANSFER_BYTES_OPTIMAL).to_be_bytes());
     put(20, &disk.whole_blocks(UNMAP_BYTES_MAX).to_be_bytes());
     put(24, &u32::from(UNMAP_DESCRIPTORS_MAX).to_be_bytes());
-    // Where any block is as good as another, none is said: QEMU's initiator (7.2) takes one for the grain of a map of what
-    // is allocated, and asks by that for a length that is not in blocks of 4 KiB, which its own assertion ends it for.
+    // Where any block is as good as another, none is said: QEMU's initiator (7.2) would keep a map of what is
+    // allocated by it, and ask itself about a length that is not in blocks of 4 KiB, which an assertion ends it for.
     if physical > 1 {
         put(28, &physical.to_be_bytes());
         put(32, &UGAVALID.to_be_bytes());
