@@ -8,11 +8,29 @@ use azekura_base::{DeviceId, NodeId, PeerKey, Shard};
 use serde::{Deserialize, Serialize};
 
 use crate::records::is_false;
-use crate::{Endpoint, Unknown};
+use crate::{
+    CLASS_HOMES, CSI_KEYS, ENCRYPTION, Endpoint, HOST_PATHS, HOSTS, KEY_GENERATIONS, KEY_PROVIDERS, KEY_VOLUMES,
+    PROJECTS, RESERVATIONS, Unknown,
+};
 
 /// What a node's record says that it understands when its copies compare what they hold with what a write expects
 /// (docs/decisions/0055-compare-and-write.md).
 pub const COMPARE_AND_WRITE: &str = "compare-and-write";
+
+/// What this version understands, as its nodes' records say it.
+pub const UNDERSTOOD: [&str; 11] = [
+    CLASS_HOMES,
+    COMPARE_AND_WRITE,
+    CSI_KEYS,
+    ENCRYPTION,
+    HOSTS,
+    HOST_PATHS,
+    KEY_GENERATIONS,
+    KEY_PROVIDERS,
+    KEY_VOLUMES,
+    PROJECTS,
+    RESERVATIONS,
+];
 
 /// A machine that runs a node process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

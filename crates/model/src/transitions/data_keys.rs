@@ -7,8 +7,8 @@ use super::volumes::missing;
 use super::without;
 use crate::data_keys::KeyUser;
 use crate::{
-    CSI_KEYS, CSI_PROVIDER, DataKeyRecord, ENCRYPTION, FILE_PROVIDER, Halt, KEY_GENERATIONS, KEY_PROVIDERS, Key, Kind,
-    MetaError, Model, Outcome, Records, Step, Txn, VolumeRecord, WrappedKey, Wrapping,
+    CSI_KEYS, CSI_PROVIDER, ClusterRecord, DataKeyRecord, ENCRYPTION, FILE_PROVIDER, Found, Halt, KEY_GENERATIONS,
+    KEY_PROVIDERS, Key, Kind, MetaError, Model, Outcome, Records, Step, Txn, VolumeRecord, WrappedKey, Wrapping,
 };
 
 /// The beginning of a change that makes a volume with this new key, or one without.
@@ -85,8 +85,8 @@ pub fn add_generation(records: &Records<'_>, key: KeyId, new: &WrappedKey) -> Ou
         return Err(refused(reason));
     }
     // Who cuts or clones a volume moves these: what it says of its generations is read together.
-    let [found, volumes, snapshots] =
-        records.find_all([&Key::DataKey(key), &Key::Counter("volumes"), &Key::Counter("snapshots")])?;
+    let [found, volumes, snapshots, cluster] =
+        records.find_all([&Key::DataKey(key), &Key::Counter("volumes"), &Key::Counter("snapshots"), &Key::Cluster])?;
     let Some(mut record) = found.record::<DataKeyRecord>()? else {
         return Err(refused("its data key is not in the configuration any more".to_owned()));
     };
@@ -113,7 +113,18 @@ pub fn add_generation(records: &Records<'_>, key: KeyId, new: &WrappedKey) -> Ou
     record.writing = Some(last);
     record.generations.push(WrappedKey { number, ..new.clone() });
     let txn = Txn::new().when_as(&found).when_as(&volumes).when_as(&snapshots);
+    let txn = require(txn, &cluster, KEY_GENERATIONS)?;
     Ok(Step::Run(txn.put(&Key::DataKey(key).to_string(), &record), number))
+}
+
+/// From this change on no version becomes a node of the cluster that does not understand this: what follows would be
+/// something else to such a one, on its devices as well (docs/decisions/0057-going-back.md).
+fn require(txn: Txn, cluster: &Found, word: &str) -> Result<Txn, Halt> {
+    let Some(mut record) = cluster.record::<ClusterRecord>()? else { return Ok(txn) };
+    if !record.requires.insert(word.to_owned()) {
+        return Ok(txn);
+    }
+    Ok(txn.when_as(cluster).put(&cluster.key, &record))
 }
 
 /// Writes are encrypted with the newest generation of a data key from now on: all nodes have it. False when it was not
