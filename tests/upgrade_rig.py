@@ -191,8 +191,8 @@ class World:
                 assert not faults, (node.name, name, faults[:3])
 
     def stop_and_check(self):
-        """Scrubs find nothing beside clients. After an end of all of them, and of all nodes, devices are sound, and what
-        was promised is there when the nodes are started again."""
+        """Scrubs find nothing while clients work on. When all have ended, devices are sound; and when the nodes are
+        started again, what was promised is there."""
         self.verify()
         cluster = self.cluster
         for volume in ["plain", "safe", "scsi", "nvme", "mine"]:
@@ -222,6 +222,7 @@ class World:
 
     def leader_of(self, program):
         """Has a node of this version lead the control plane, and gives it."""
+
         def leader():
             listed = self.cluster.json("node", "list")
             return next((n for n in self.cluster.nodes for s in listed if s["name"] == n.name and s["leader"]), None)

@@ -16,6 +16,8 @@ from .test_projects import ask
 from .upgrade_rig import AFTER, BEFORE, NO_EARLIER, VOLUME, World
 
 pytestmark = NO_EARLIER
+LISTS = ["node", "device", "class", "group", "volume", "snapshot"]
+QUESTIONS = [["status"], ["volume", "show", "safe"], ["jobs"], ["kek", "show"], *([kind, "list"] for kind in LISTS)]
 
 
 @pytest.fixture
@@ -83,8 +85,7 @@ def check_while_rekeyed(world):
 def check_commands(world, node):
     """Commands of each version get what they ask for from a node of whichever."""
     for program in [BEFORE, AFTER]:
-        for words in [["status"], ["node", "list"], ["volume", "list"], ["volume", "show", "safe"], ["device", "list"],
-                      ["snapshot", "list"], ["group", "list"], ["jobs"], ["class", "list"], ["kek", "show"]]:  # fmt: skip
+        for words in QUESTIONS:
             for form in [[], ["--json"]]:
                 result = world.asks(*words, *form, program=program, node=node)
                 assert result.returncode == 0, (node.name, program, words, result.stdout, result.stderr)

@@ -35,7 +35,7 @@ def table(before, rows):
     """The record for docs/reliability.md."""
     names = {"before": before, "after": commit()}
     lines = [
-        "| Configuration | A node ends by | and starts as | Times | Longest wait of a write, s | Healthy again after at most, s |",
+        "| Configuration | Ends by | Starts as | Times | Longest wait of a write, s | Healthy after at most, s |",
         "|---|---|---|---:|---:|---:|",
     ]
     for row in rows:
