@@ -20,6 +20,8 @@ everything a second time. --release has them run what ./dev up and packages buil
   --long        also those that take a minute each and are much like shorter ones (marked `long`)
   --release     end-to-end tests of the release binary
   --only STAGE  one stage; arguments after -- go to pytest:  ./dev test --only e2e -- -k restart -x
+Tests that need what is not here run by commands of their own: ./dev upgrade (an earlier version), ./dev guest (a kernel),
+./dev package test (a Debian), ./dev kubernetes test.
 File-system tests need root for loop devices and are skipped, by name, for other users.
 TEXT
 }

@@ -62,6 +62,8 @@ class Node:
         self.config = None
         # Further options of this node, from its next start on.
         self.options = []
+        # The azekura binary of this node, from its next start on; the cluster's, unless said.
+        self.program = None
         self.process = None
 
     @property
@@ -109,7 +111,8 @@ class Node:
 
     def start(self):
         assert not self.alive, f"{self.name} is running"
-        self.process = Process([self.cluster.program, *self.arguments()], self.cluster.folder / f"{self.name}.log")
+        command = [self.program or self.cluster.program, *self.arguments()]
+        self.process = Process(command, self.cluster.folder / f"{self.name}.log")
 
     def stop(self):
         """A clean stop, as a service manager asks for it: SIGTERM, exit code 0."""

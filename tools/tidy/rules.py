@@ -197,6 +197,7 @@ MAY_USE = {
     "tools.bench": {"tools.harness"},
     "tools.lab": {"tools.harness", "tools.bench"},
     "tools.torment": {"tools.harness"},
+    "tools.upgrade": {"tools.harness"},
     "tools.image": set(),
     "tools.kubernetes": {"tools.image"},
     "tools.tidy": set(),

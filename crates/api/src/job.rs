@@ -23,6 +23,9 @@ pub enum JobKind {
     Merge,
     /// Blocks of encrypted volumes get another data key.
     Rekey,
+    /// Work that the version of whoever reads this does not know: later nodes list theirs, too.
+    #[serde(other)]
+    Other,
 }
 
 impl JobKind {
@@ -38,6 +41,7 @@ impl JobKind {
             JobKind::Deletion => "deletion",
             JobKind::Merge => "merge",
             JobKind::Rekey => "rekey",
+            JobKind::Other => "other",
         }
     }
 }
@@ -53,6 +57,9 @@ pub enum JobUnit {
     Layers,
     /// Volumes.
     Volumes,
+    /// Something that the version of whoever reads this does not know.
+    #[serde(other)]
+    Things,
 }
 
 impl JobUnit {
@@ -63,6 +70,7 @@ impl JobUnit {
             JobUnit::Groups => "groups",
             JobUnit::Layers => "layers",
             JobUnit::Volumes => "volumes",
+            JobUnit::Things => "things",
         }
     }
 }
@@ -100,4 +108,19 @@ pub struct JobProgress {
     pub chunks_done: u64,
     /// Payload bytes sent for them.
     pub bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Commands are older than nodes during an upgrade: one job that they do not know must not take the list away.
+    #[test]
+    fn jobs_of_later_versions_are_read() {
+        let listed = r#"[{ "id": "drain/4", "kind": "drain", "what": "n2", "unit": "groups", "left": 1, "total": null },
+            { "id": "fly/1", "kind": "fly", "what": "n3", "unit": "wings", "left": 2, "total": 2, "later": true }]"#;
+        let jobs: Vec<JobView> = serde_json::from_str(listed).unwrap();
+        let kinds: Vec<(JobKind, JobUnit)> = jobs.iter().map(|job| (job.kind, job.unit)).collect();
+        assert_eq!(kinds, [(JobKind::Drain, JobUnit::Groups), (JobKind::Other, JobUnit::Things)]);
+    }
 }

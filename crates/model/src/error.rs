@@ -217,6 +217,12 @@ pub enum MetaError {
         /// Id on the server.
         found: String,
     },
+    /// The cluster has something that this version would take for something else.
+    #[error("the cluster uses what this version of azekura does not understand: {what}")]
+    NotUnderstood {
+        /// Words of what it requires.
+        what: String,
+    },
     /// The configuration server is empty.
     #[error("this data folder belongs to cluster {expected}, but the configuration server holds no cluster")]
     ClusterMissing {

@@ -12,6 +12,7 @@ mod attachments;
 mod audit;
 mod authorities;
 mod class_home;
+mod cluster;
 mod data_keys;
 mod endpoints;
 mod error;
@@ -44,6 +45,7 @@ pub use audit::{AUDIT_PREFIX, AUDIT_RECORDS_MAX, AuditProof, AuditRecord, audit_
 pub use authorities::AuthorityRecord;
 pub use azekura_base::{AckRule, Bounds, DEFAULT_PROJECT, GrantId, Needs, Role, SecretHash, project_of};
 pub use class_home::{CLASS_HOMES, ClassHome};
+pub use cluster::ClusterRecord;
 pub use data_keys::{
     CSI_KEYS, CSI_PROVIDER, DataKeyRecord, ENCRYPTION, FILE_PROVIDER, FormerKeys, KEY_GENERATIONS, KEY_PROVIDERS,
     WrappedKey, Wrapping,
@@ -60,15 +62,15 @@ pub use keys::{Key, PREFIX};
 pub use layer_ends::{LayerEnd, LayerHolders};
 pub use members::{
     AliveRecord, COMPARE_AND_WRITE, DeviceFailure, DeviceRecord, DeviceState, FailureKind, LOGICAL_BLOCKS, NodeRecord,
-    ShutOut,
+    ShutOut, UNDERSTOOD,
 };
 pub use memory::Memory;
 pub use model::{Model, RecordMap, Versioned, group_of};
 pub use projects::{PROJECTS, ProjectQuota, ProjectRecord, ProjectUse};
 pub use read::{Found, Gathered, Halt, Outcome, Records, Step, check_bounds};
 pub use records::{
-    ClassRecord, ClusterRecord, FailureDomain, GroupPlan, GroupRecord, IO_TIMEOUT_DEFAULT_SECONDS, LayerRecord,
-    LayerState, LeaderRecord, SettingsRecord, Unknown, VolumeRecord,
+    ClassRecord, FailureDomain, GroupPlan, GroupRecord, IO_TIMEOUT_DEFAULT_SECONDS, LayerRecord, LayerState,
+    LeaderRecord, SettingsRecord, Unknown, VolumeRecord,
 };
 pub use removal::RemovalStep;
 pub use reservations::{

@@ -8,7 +8,10 @@ use azekura_base::{DeviceId, NodeId, PeerKey, Shard};
 use serde::{Deserialize, Serialize};
 
 use crate::records::is_false;
-use crate::{Endpoint, Unknown};
+use crate::{
+    CLASS_HOMES, CSI_KEYS, ENCRYPTION, Endpoint, HOST_PATHS, HOSTS, KEY_GENERATIONS, KEY_PROVIDERS, KEY_VOLUMES,
+    PROJECTS, RESERVATIONS, Unknown,
+};
 
 /// What a node's record says that it understands when its copies compare what they hold with what a write expects
 /// (docs/decisions/0055-compare-and-write.md).
@@ -16,6 +19,22 @@ pub const COMPARE_AND_WRITE: &str = "compare-and-write";
 /// What a node's record says that it understands when it knows volumes whose logical blocks have 4096 bytes. Versions
 /// before would serve them with blocks of 512, and clients would read from wrong places.
 pub const LOGICAL_BLOCKS: &str = "logical-blocks";
+
+/// What this version understands, as its nodes' records say it.
+pub const UNDERSTOOD: [&str; 12] = [
+    CLASS_HOMES,
+    COMPARE_AND_WRITE,
+    CSI_KEYS,
+    ENCRYPTION,
+    HOSTS,
+    HOST_PATHS,
+    KEY_GENERATIONS,
+    KEY_PROVIDERS,
+    KEY_VOLUMES,
+    LOGICAL_BLOCKS,
+    PROJECTS,
+    RESERVATIONS,
+];
 
 /// A machine that runs a node process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

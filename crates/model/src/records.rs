@@ -11,45 +11,12 @@ use azekura_base::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{ClassHome, ClosedRecord, CutRecord, ProtectionRecord, RestoredRecord, ScrubRecord, VolumeAccess};
+use crate::{ClassHome, ClosedRecord, CutRecord, ProtectionRecord, ScrubRecord, VolumeAccess};
 
 /// Fields of a record that this version does not know.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Unknown(pub BTreeMap<String, serde_json::Value>);
-
-/// The cluster's identity.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ClusterRecord {
-    /// 128 random bits as 32 hexadecimal digits; devices and messages carry it.
-    pub id: String,
-    /// A name for people.
-    pub name: String,
-    /// Time of creation, RFC 3339.
-    pub created: String,
-    /// The life of this configuration: 128 random bits, new whenever somebody says that the configuration was restored
-    /// from a backup. A node that has seen another life does not believe the configuration, unless that one is a former
-    /// life.
-    #[serde(default)]
-    pub life: String,
-    /// The lives before, the oldest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub former_lives: Vec<String>,
-    /// The configuration was restored, and not all groups are open again since.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub restored: Option<RestoredRecord>,
-    #[serde(flatten)]
-    #[doc(hidden)]
-    pub unknown: Unknown,
-}
-
-impl ClusterRecord {
-    /// The id as a number; `None` when somebody broke the record.
-    #[must_use]
-    pub fn number(&self) -> Option<u128> {
-        (self.id.len() == 32).then(|| u128::from_str_radix(&self.id, 16).ok()).flatten()
-    }
-}
 
 /// Time after which the copies of an absent node get new homes, unless it is set, seconds.
 pub const REHOME_AFTER_SECONDS_DEFAULT: u64 = 600;

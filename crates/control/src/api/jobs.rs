@@ -45,6 +45,7 @@ fn job(id: String, kind: JobKind, what: String, left: usize, total: Option<usize
         JobKind::Deletion | JobKind::Merge => JobUnit::Layers,
         JobKind::Rekey => JobUnit::Volumes,
         JobKind::Resync | JobKind::Drain | JobKind::Removal | JobKind::Scrub | JobKind::LightScrub => JobUnit::Groups,
+        JobKind::Other => JobUnit::Things,
     };
     JobView { id, kind, what, unit, left: left as u64, total: total.map(|total| total as u64), at_work: None }
 }

@@ -1,5 +1,7 @@
 //! Which cluster this is.
 
+use std::collections::BTreeSet;
+
 use azekura_model::transitions::identity::ensure_cluster;
 use azekura_model::{ClusterRecord, Key, MetaError, SettingsRecord, Unknown};
 use tokio::time::Instant;
@@ -29,6 +31,7 @@ impl MetaClient {
             life: random_uuid(),
             former_lives: Vec::new(),
             restored: None,
+            requires: BTreeSet::new(),
             unknown: Unknown::default(),
         };
         let made = self.run("making the cluster", |records| ensure_cluster(records, &fresh, &settings, expected));

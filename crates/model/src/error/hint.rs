@@ -109,6 +109,10 @@ impl MetaError {
             E::WrongCluster { .. } => {
                 "start the node with its own cluster's servers (--config), or with a new data folder".into()
             }
+            E::NotUnderstood { .. } => {
+                "start the version that this node had before, or a later one (docs/operations/upgrades.md); nothing was changed"
+                    .into()
+            }
             E::ClusterMissing { .. } => format!(
                 "check --config. If the configuration was lost: start no node yet, restore the newest backup, and then run \
                  {RESTORED}"

@@ -4,7 +4,7 @@
 use azekura_base::{KeyGeneration, KeyId};
 
 use super::volumes::missing;
-use super::without;
+use super::{require, without};
 use crate::data_keys::KeyUser;
 use crate::{
     CSI_KEYS, CSI_PROVIDER, DataKeyRecord, ENCRYPTION, FILE_PROVIDER, Halt, KEY_GENERATIONS, KEY_PROVIDERS, Key, Kind,
@@ -31,11 +31,11 @@ pub(super) fn make_clone_key(records: &Records<'_>, source: Option<KeyId>, key: 
     if let Some(older) = without(records.known_model(), KEY_GENERATIONS) {
         return Err(refused(format!("these nodes run a version that knows one data key a volume: {older}")));
     }
-    let found = records.find(&Key::DataKey(source))?;
+    let [found, cluster] = records.find_all([&Key::DataKey(source), &Key::Cluster])?;
     if found.mod_revision() != key.since {
         return Err(MetaError::KeyChanged { key: source }.into());
     }
-    Ok(make_key(records, Some(&key.record))?.when_as(&found))
+    require(make_key(records, Some(&key.record))?.when_as(&found), &cluster, KEY_GENERATIONS)
 }
 
 /// Why a clone gets no data key of its own.
@@ -115,8 +115,8 @@ pub fn add_generation(records: &Records<'_>, key: KeyId, new: &WrappedKey) -> Ou
         return Err(refused(reason));
     }
     // Who cuts or clones a volume moves these: what it says of its generations is read together.
-    let [found, volumes, snapshots] =
-        records.find_all([&Key::DataKey(key), &Key::Counter("volumes"), &Key::Counter("snapshots")])?;
+    let [found, volumes, snapshots, cluster] =
+        records.find_all([&Key::DataKey(key), &Key::Counter("volumes"), &Key::Counter("snapshots"), &Key::Cluster])?;
     let Some(mut record) = found.record::<DataKeyRecord>()? else {
         return Err(refused("its data key is not in the configuration any more".to_owned()));
     };
@@ -137,6 +137,7 @@ pub fn add_generation(records: &Records<'_>, key: KeyId, new: &WrappedKey) -> Ou
     record.writing = Some(last);
     record.generations.push(WrappedKey { number, ..new.clone() });
     let txn = Txn::new().when_as(&found).when_as(&volumes).when_as(&snapshots);
+    let txn = require(txn, &cluster, KEY_GENERATIONS)?;
     Ok(Step::Run(txn.put(&Key::DataKey(key).to_string(), &record), number))
 }
 

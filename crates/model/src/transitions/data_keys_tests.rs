@@ -230,6 +230,25 @@ fn forget(memory: &mut Memory, newest: u8) -> bool {
 }
 
 #[test]
+fn with_another_generation_the_cluster_requires_who_understands_it() {
+    let mut memory = with_clone();
+    let cluster = serde_json::json!({ "id": "0".repeat(32), "name": "", "created": "", "life": "b" });
+    memory.run(&Txn::new().put(&Key::Cluster.to_string(), &cluster)).unwrap();
+    let required = |memory: &Memory| memory.model().cluster.as_ref().unwrap().requires.clone();
+    assert!(required(&memory).is_empty());
+    // The record of the cluster has changed since it was looked at: the generation is not added without its word.
+    let late = txn_of(add_generation(&Records::known(memory.model()), KeyId(5), &another("1:11")));
+    memory.run(&Txn::new().put(&Key::Cluster.to_string(), &cluster)).unwrap();
+    assert_eq!(memory.run(&late), None);
+    assert_eq!(add(&mut memory, "1:11").unwrap(), number(1));
+    assert_eq!(required(&memory), ["key-generations".to_owned()].into());
+    assert!(run(&mut memory, |records| write_with_newest(records, KeyId(5), number(1))).unwrap());
+    let revision = memory.model().cluster.as_ref().unwrap().mod_revision;
+    add(&mut memory, "1:22").unwrap();
+    assert_eq!(memory.model().cluster.as_ref().unwrap().mod_revision, revision, "it is said once");
+}
+
+#[test]
 fn a_generation_is_written_with_when_all_nodes_have_it() {
     let mut memory = with_clone();
     let writing = |memory: &Memory| memory.model().data_keys[&KeyId(5)].record.current().unwrap().number.number();
@@ -317,8 +336,11 @@ fn a_clone_with_a_key_of_its_own_has_what_its_blocks_are_under_and_a_new_one() {
     let mut memory = with_clone();
     add(&mut memory, "1:11").unwrap();
     run(&mut memory, |records| write_with_newest(records, KeyId(5), number(1))).unwrap();
+    let cluster = serde_json::json!({ "id": "0".repeat(32), "name": "", "created": "", "life": "b" });
+    memory.run(&Txn::new().put(&Key::Cluster.to_string(), &cluster)).unwrap();
     let since = revision(&memory);
     let made = clone_apart(&mut memory, since).unwrap();
+    assert_eq!(memory.model().cluster.as_ref().unwrap().requires, ["key-generations".to_owned()].into());
     assert_eq!((made.key, made.rekeyed), (Some(KeyId(6)), None));
     assert_eq!(memory.model().layers[&made.head].key, Some(KeyId(6)));
     let record = memory.model().data_keys[&KeyId(6)].record.clone();

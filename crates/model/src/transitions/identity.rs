@@ -6,7 +6,8 @@ use crate::{ClusterRecord, Key, MetaError, Outcome, Records, SettingsRecord, Ste
 /// cluster, or none, is then an error, so that a node never writes into a stranger's cluster.
 ///
 /// # Errors
-/// When the cluster is not the expected one, or its record is broken.
+/// When the cluster is not the expected one, its record is broken, or it requires what this version does not
+/// understand.
 pub fn ensure_cluster(
     records: &Records<'_>,
     fresh: &ClusterRecord,
@@ -24,6 +25,9 @@ pub fn ensure_cluster(
             let reason = "the id is not 32 hexadecimal digits".to_owned();
             Err(MetaError::Broken { key: found.key, reason }.into())
         }
+        (Some(cluster), _) if !cluster.not_understood().is_empty() => {
+            Err(MetaError::NotUnderstood { what: crate::named(cluster.not_understood()) }.into())
+        }
         // It was made before configurations had lives.
         (Some(cluster), _) if cluster.life.is_empty() => put(ClusterRecord { life: fresh.life.clone(), ..cluster }),
         (Some(cluster), _) => Ok(Step::Done(cluster, found.mod_revision())),
@@ -38,8 +42,9 @@ pub fn ensure_cluster(
 mod tests {
     use super::super::tests::{run, txn_of};
     use super::*;
-    use crate::{Memory, Unknown};
+    use crate::{KEY_GENERATIONS, Memory, Unknown};
     use azekura_base::Transport;
+    use std::collections::BTreeSet;
 
     fn fresh(digit: &str) -> ClusterRecord {
         ClusterRecord {
@@ -49,6 +54,7 @@ mod tests {
             life: digit.into(),
             former_lives: Vec::new(),
             restored: None,
+            requires: BTreeSet::new(),
             unknown: Unknown::default(),
         }
     }
@@ -92,5 +98,19 @@ mod tests {
         assert_eq!(old.model().settings().transport, Transport::Plain, "it was made before there was TLS");
         let broken = ClusterRecord { id: "a".into(), ..fresh("a") };
         assert!(matches!(ensure(&mut put(&broken), &fresh("b"), None), Err(MetaError::Broken { .. })));
+    }
+
+    #[test]
+    fn who_does_not_understand_what_the_cluster_requires_is_told_so() {
+        let requiring = |words: &[&str]| {
+            let requires = words.iter().map(|word| (*word).to_owned()).collect();
+            let mut memory = Memory::new();
+            let record = ClusterRecord { requires, ..fresh("a") };
+            memory.run(&Txn::new().put(&Key::Cluster.to_string(), &record)).unwrap();
+            ensure(&mut memory, &fresh("b"), Some(&fresh("a").id))
+        };
+        assert!(requiring(&[KEY_GENERATIONS]).is_ok());
+        let refused = requiring(&[KEY_GENERATIONS, "wings"]).unwrap_err();
+        assert!(refused.to_string().contains("wings") && refused.hint().is_some(), "{refused}");
     }
 }

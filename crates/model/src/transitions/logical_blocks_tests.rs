@@ -101,7 +101,13 @@ fn nodes_that_count_otherwise_are_in_the_way() {
     create(&mut memory, "small", LogicalBlock::Bytes512).unwrap();
     node["understands"] = serde_json::json!(["logical-blocks"]);
     memory.run(&Txn::new().put(&Key::Node(NodeId(1)).to_string(), &node)).unwrap();
-    assert_eq!(create(&mut memory, "large", LogicalBlock::Bytes4096).unwrap().id, VolumeId(3));
+    let cluster = serde_json::json!({ "id": "0".repeat(32), "name": "", "created": "", "life": "b" });
+    memory.run(&Txn::new().put(&Key::Cluster.to_string(), &cluster)).unwrap();
+    let required = |memory: &Memory| memory.model().cluster.as_ref().unwrap().requires.clone();
+    create(&mut memory, "as-ever", LogicalBlock::Bytes512).unwrap();
+    assert!(required(&memory).is_empty());
+    assert_eq!(create(&mut memory, "large", LogicalBlock::Bytes4096).unwrap().id, VolumeId(4));
+    assert_eq!(required(&memory), ["logical-blocks".to_owned()].into(), "such nodes are not put back");
     run(&mut memory, |records| create_class(records, &class, "")).unwrap();
     assert_eq!(memory.model().classes["large"].logical_block_bytes, LogicalBlock::Bytes4096);
 }

@@ -10,9 +10,8 @@ use serde::de::DeserializeOwned;
 
 use super::volumes::check_name;
 use crate::{
-    AckRule, CLASS_HOMES, COMPARE_AND_WRITE, CSI_KEYS, DeviceRecord, DeviceState, ENCRYPTION, Endpoint, FailureKind,
-    GroupRecord, HOST_PATHS, HOSTS, KEY_GENERATIONS, KEY_PROVIDERS, KEY_VOLUMES, Key, Kind, LOGICAL_BLOCKS, MetaError,
-    Model, NodeRecord, Outcome, PROJECTS, RESERVATIONS, Records, Step, Txn, Unknown,
+    AckRule, DeviceRecord, DeviceState, Endpoint, FailureKind, GroupRecord, Key, Kind, MetaError, Model, NodeRecord,
+    Outcome, Records, Step, Txn, UNDERSTOOD, Unknown,
 };
 
 /// What a node says about itself.
@@ -237,22 +236,7 @@ pub(super) fn register_node_as(records: &Records<'_>, spec: &NodeSpec, invited: 
         keys: Some(vec![spec.key]),
         shut_out: None,
         api_tls: spec.api_tls,
-        understands: [
-            CLASS_HOMES,
-            COMPARE_AND_WRITE,
-            CSI_KEYS,
-            ENCRYPTION,
-            HOSTS,
-            HOST_PATHS,
-            KEY_GENERATIONS,
-            KEY_PROVIDERS,
-            KEY_VOLUMES,
-            LOGICAL_BLOCKS,
-            PROJECTS,
-            RESERVATIONS,
-        ]
-        .map(str::to_owned)
-        .into(),
+        understands: UNDERSTOOD.map(str::to_owned).into(),
         removed: false,
         unknown: Unknown::default(),
     };

@@ -4,7 +4,7 @@
 //! [`crate::Step`]. None of them waits, asks or tries again: `azekura-meta` does that for a configuration server, and
 //! the simulator for one in memory.
 
-use crate::Model;
+use crate::{ClusterRecord, Found, Halt, Model, Txn};
 
 pub mod alive;
 pub mod attachments;
@@ -36,6 +36,16 @@ fn without(model: &Model, what: &str) -> Option<String> {
     let older = model.nodes.values().filter(|node| !node.removed && !node.understands.contains(what));
     let older: Vec<&str> = older.map(|node| node.name.as_str()).collect();
     (!older.is_empty()).then(|| crate::named(older))
+}
+
+/// From this change on no version becomes a node of the cluster that does not understand this: what follows would be
+/// something else to such a one, on its devices as well (docs/decisions/0057-going-back.md).
+fn require(txn: Txn, cluster: &Found, word: &str) -> Result<Txn, Halt> {
+    let Some(mut record) = cluster.record::<ClusterRecord>()? else { return Ok(txn) };
+    if !record.requires.insert(word.to_owned()) {
+        return Ok(txn);
+    }
+    Ok(txn.when_as(cluster).put(&cluster.key, &record))
 }
 
 #[cfg(test)]

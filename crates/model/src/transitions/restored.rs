@@ -303,6 +303,8 @@ fn next_life(
     cluster.life = life.to_owned();
     let mut named = BTreeSet::from([cluster.life.clone()]);
     cluster.former_lives.retain(|life| named.insert(life.clone()));
+    // What devices have by now, an older configuration may not have required yet.
+    cluster.requires.extend(before.into_iter().flat_map(|before| before.requires.iter().cloned()));
     cluster
 }
 

@@ -4,7 +4,7 @@ use azekura_base::{BLOCK_SIZE, IoLimits, LayerId, LogicalBlock, VOLUME_SIZE_MAX,
 
 use super::data_keys;
 use super::projects::{Accounts, check_project_name, use_revision};
-use super::without;
+use super::{require, without};
 use crate::data_keys::KeyUser;
 use crate::{
     AttachmentsRecord, ClassHome, ClassRecord, DataKeyRecord, Key, Kind, LOGICAL_BLOCKS, LayerRecord, LayerState,
@@ -189,8 +189,9 @@ pub fn create_volume(records: &Records<'_>, spec: &VolumeSpec, uuid: &str, creat
         // seen its last change knows all volumes.
         Key::Counter("volumes"),
         Key::Counter("layers"),
+        Key::Cluster,
     ];
-    let [volume, class, volumes, layers] = records.find_all(keys.each_ref())?;
+    let [volume, class, volumes, layers, cluster] = records.find_all(keys.each_ref())?;
     match volume.record::<VolumeRecord>()? {
         // Ours, of an attempt whose answer was lost.
         Some(existing) if existing.uuid == *uuid => return Ok(Step::Done(existing, volume.mod_revision())),
@@ -240,6 +241,8 @@ pub fn create_volume(records: &Records<'_>, spec: &VolumeSpec, uuid: &str, creat
         .put(&head_key, &head)
         .put(&volumes.key, &(id + 1))
         .put(&layers.key, &(layer + 1));
+    // A version that takes its blocks for others would give its clients what is elsewhere.
+    let txn = if spec.logical_block.is_default() { txn } else { require(txn, &cluster, LOGICAL_BLOCKS)? };
     Ok(Step::Run(accounts.settle(records, txn)?, record))
 }
 

@@ -11,6 +11,7 @@ use azekura_model::{
     AckRule, ClassRecord, ClusterRecord, DataKeyRecord, FILE_PROVIDER, FailureDomain, Key, LayerRecord, LayerState,
     Memory, Outcome, Records, SettingsRecord, Step, Txn, Unknown, VolumeAccess, VolumeRecord, WrappedKey,
 };
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU8;
 
@@ -153,6 +154,7 @@ fn cluster() -> ClusterRecord {
         life: format!("{:032x}", 1),
         former_lives: Vec::new(),
         restored: None,
+        requires: BTreeSet::new(),
         unknown: Unknown::default(),
     }
 }

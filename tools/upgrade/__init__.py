@@ -1,0 +1,1 @@
+"""What a rolling upgrade took from clients: see ./dev upgrade --help."""
