@@ -227,7 +227,7 @@ class World:
             listed = self.cluster.json("node", "list")
             return next((n for n in self.cluster.nodes for s in listed if s["name"] == n.name and s["leader"]), None)
 
-        for _ in range(6):
+        for _ in range(12):
             found = wait_until(leader, 60, "a leader")
             if (found.program or self.cluster.program) == program:
                 return found

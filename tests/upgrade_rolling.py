@@ -165,7 +165,8 @@ def test_whichever_version_leads(world):
             world.change(node)
         # The groups of a class are the leader's work.
         cluster.cli("class", "create", "later", "--copies", 2, node=n1)
-        cluster.cli("volume", "create", "led", VOLUME, "--class", "later", node=n3)
+        make = ["volume", "create", "led", VOLUME, "--class", "later"]
+        wait_until(lambda make=make: run_cli(*make, api=n3.api).returncode == 0, 60, "a volume of the new class")
         cluster.wait_healthy()
         world.leader_of(program)
         cluster.cli("volume", "delete", "led", "--yes", node=n2)
