@@ -220,20 +220,25 @@ class World:
         assert expected is None or len(unsound) == expected, unsound
         return unsound
 
+    def leader(self, asked):
+        """The node that leads the control plane, as `asked` knows it; `None`: nobody does."""
+        listed = run_cli("node", "list", "--json", api=asked.api)
+        names = [node["name"] for node in json.loads(listed.stdout) if node["leader"]] if listed.returncode == 0 else []
+        return next((node for node in self.cluster.nodes if node.name in names), None)
+
     def leader_of(self, program):
-        """Has a node of this version lead the control plane, and gives it."""
-
-        def leader():
-            listed = self.cluster.json("node", "list")
-            return next((n for n in self.cluster.nodes for s in listed if s["name"] == n.name and s["leader"]), None)
-
+        """Has a node of this version lead the control plane, and gives it: leaders are stopped until one is."""
+        cluster = self.cluster
         for _ in range(12):
-            found = wait_until(leader, 60, "a leader")
-            if (found.program or self.cluster.program) == program:
+            found = wait_until(lambda: self.leader(cluster.first), 60, "a leader")
+            if (found.program or cluster.program) == program:
                 return found
             found.stop()
+            other = next(node for node in cluster.nodes if node.alive)
+            if self.config == "etcd" or found is not cluster.first:
+                wait_until(lambda: self.leader(other) not in (None, found), 60, "another leader")  # noqa: B023
             found.start()
-            self.cluster.wait_healthy()
+            cluster.wait_healthy()
         raise AssertionError(f"no node of {program} came to lead")
 
     def end(self):
