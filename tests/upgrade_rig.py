@@ -227,17 +227,24 @@ class World:
         return next((node for node in self.cluster.nodes if node.name in names), None)
 
     def leader_of(self, program):
-        """Has a node of this version lead the control plane, and gives it: leaders are stopped until one is."""
+        """Has a node of this version lead the control plane, and gives it: leaders are stopped until one is.
+
+        With etcd, all nodes of the other version are away until then; n1 with the embedded server can't be.
+        """
         cluster = self.cluster
         for _ in range(12):
             found = wait_until(lambda: self.leader(cluster.first), 60, "a leader")
             if (found.program or cluster.program) == program:
                 return found
-            found.stop()
-            other = next(node for node in cluster.nodes if node.alive)
-            if self.config == "etcd" or found is not cluster.first:
-                wait_until(lambda: self.leader(other) not in (None, found), 60, "another leader")  # noqa: B023
-            found.start()
+            others = [node for node in cluster.nodes if (node.program or cluster.program) != program]
+            stopped = others if self.config == "etcd" else [found]
+            for node in stopped:
+                node.stop()
+            asked = next(node for node in cluster.nodes if node.alive)
+            if cluster.first.alive or self.config == "etcd":
+                wait_until(lambda: self.leader(asked) not in (None, *stopped), 60, "another leader")  # noqa: B023
+            for node in stopped:
+                node.start()
             cluster.wait_healthy()
         raise AssertionError(f"no node of {program} came to lead")
 
