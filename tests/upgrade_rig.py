@@ -220,20 +220,32 @@ class World:
         assert expected is None or len(unsound) == expected, unsound
         return unsound
 
+    def leader(self, asked):
+        """The node that leads the control plane, as `asked` knows it; `None`: nobody does."""
+        listed = run_cli("node", "list", "--json", api=asked.api)
+        names = [node["name"] for node in json.loads(listed.stdout) if node["leader"]] if listed.returncode == 0 else []
+        return next((node for node in self.cluster.nodes if node.name in names), None)
+
     def leader_of(self, program):
-        """Has a node of this version lead the control plane, and gives it."""
+        """Has a node of this version lead the control plane, and gives it: leaders are stopped until one is.
 
-        def leader():
-            listed = self.cluster.json("node", "list")
-            return next((n for n in self.cluster.nodes for s in listed if s["name"] == n.name and s["leader"]), None)
-
-        for _ in range(6):
-            found = wait_until(leader, 60, "a leader")
-            if (found.program or self.cluster.program) == program:
+        With etcd, all nodes of the other version are away until then; n1 with the embedded server can't be.
+        """
+        cluster = self.cluster
+        for _ in range(12):
+            found = wait_until(lambda: self.leader(cluster.first), 60, "a leader")
+            if (found.program or cluster.program) == program:
                 return found
-            found.stop()
-            found.start()
-            self.cluster.wait_healthy()
+            others = [node for node in cluster.nodes if (node.program or cluster.program) != program]
+            stopped = others if self.config == "etcd" else [found]
+            for node in stopped:
+                node.stop()
+            asked = next(node for node in cluster.nodes if node.alive)
+            if cluster.first.alive or self.config == "etcd":
+                wait_until(lambda: self.leader(asked) not in (None, *stopped), 60, "another leader")  # noqa: B023
+            for node in stopped:
+                node.start()
+            cluster.wait_healthy()
         raise AssertionError(f"no node of {program} came to lead")
 
     def end(self):
