@@ -39,7 +39,7 @@ def arguments():
     )
     parser.add_argument("--size", default="2G", help="bytes under test on each target (default 2G)")
     parser.add_argument("--volume-size", default="10GiB", help="size of the Azekura volume (default 10GiB)")
-    parser.add_argument("--device-size", help="size of each device (default 8GiB; large: 12GiB; shards: 1GiB; secure: 4GiB)")
+    parser.add_argument("--device-size", help="of each device (default 8GiB; large: 12GiB; shards: 1GiB; secure: 4GiB)")
     parser.add_argument("--memory", metavar="SIZE", help="large: start the nodes with this --memory")
     parser.add_argument("--targets", default="azekura,qemu-nbd", help="of azekura, encrypted, qemu-nbd, raw")
     parser.add_argument(

@@ -21,7 +21,7 @@ def blocks(crate, name):
 
 @pytest.mark.parametrize(("crate", "name"), [line[1::2] for line in LISTED])
 def test_the_number_of_inputs_is_asked_for_from_outside(crate, name):
-    """A configuration of a test's own takes the place of PROPTEST_CASES: a table would tell of inputs that never were."""
+    """A configuration of a test's own takes the place of PROPTEST_CASES: the table would be wrong."""
     found = list(blocks(crate, name))
     assert found, f"crate {crate} has no property test {name}"
     for file, before in found:
