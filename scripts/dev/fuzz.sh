@@ -101,12 +101,12 @@ command_fuzz() {
     tests=$(built_tests)
     [[ -n $tests ]] || die "the tests could not be built (cargo test --workspace says why)"
     table=$(
-        printf '| port | test | inputs | took |\n|---|---|---:|---:|\n' | tee /dev/stderr
+        printf '| port | test | inputs | took |\n|---|---|---:|---:|\n' | tee >(cat >&2)
         {
             run_fuzzed "$inputs" "$tests" "${FUZZED[@]}" &&
                 run_fuzzed $(((inputs + 9) / 10)) "$tests" "${FUZZED_DIALOGUES[@]}" &&
                 run_fuzzed $(((inputs + 99) / 100)) "$tests" "${FUZZED_HANDSHAKES[@]}"
-        } | tee /dev/stderr
+        } | tee >(cat >&2)
     ) || die "the table is not whole"
     if [[ $record == yes ]]; then
         record_fuzz "$table"
