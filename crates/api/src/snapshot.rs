@@ -147,7 +147,7 @@ pub struct CloneVolume {
     pub shared: Option<bool>,
     /// Whether it gets a data key of its own: its blocks are encrypted anew in the background, and share no space with
     /// the source's afterwards.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "crate::is_false")]
     pub rekey: bool,
     /// The secret that the source's key is wrapped with, which the clone has, too: refused unless it is that one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
