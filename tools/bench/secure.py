@@ -30,11 +30,6 @@ class Tls(Azekura):
 
     name = "tls"
 
-    @classmethod
-    def asked_for(cls, folder, options, volume_size):
-        config = "etcd" if options.etcd else "embedded"
-        return cls(folder, volume_size, options.device_size, config, transport="tls")
-
 
 def tests():
     return [test for test in TESTS if test.name in MEASURED]
@@ -96,9 +91,9 @@ def markdown(tables, turns):
 
 
 def run(options, folder, progress):
-    plain = Azekura(folder, options.volume_size, options.device_size, transport="plain")
-    encrypted = Encrypted(folder, options.volume_size, options.device_size, transport="plain")
-    targets = [plain, Tls.asked_for(folder, options, options.volume_size), encrypted]
+    like = (folder, options.volume_size, options.device_size, "etcd" if options.etcd else "embedded")
+    plain, encrypted = Azekura(*like, transport="plain"), Encrypted(*like, transport="plain")
+    targets = [plain, Tls(*like, transport="tls"), encrypted]
     runs, turns = [], []
     try:
         for target in targets:
