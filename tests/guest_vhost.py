@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tools.harness.guest import Guest
+from tools.harness.process import wait_until
 
 MIB = 2**20
 KERNEL = os.environ.get("AZEKURA_GUEST_KERNEL", "")
@@ -79,6 +80,16 @@ def test_discards_read_as_zeros(guest):
     guest.run("blkdiscard -o 1048576 -l 2097152 /dev/vda")
     read = "dd if=/dev/vda bs=1M skip=1 count=2 iflag=direct 2>/dev/null"
     assert guest.run(f"{read} | tr -d '\\0' | wc -c") == "0"
+
+
+def test_a_volume_that_grows_is_noticed(node, guest):
+    """The node tells QEMU, and QEMU the guest, whose disk is in use meanwhile."""
+    assert guest.run("cat /sys/block/vda/size") == str(256 * MIB // 512)
+    guest.run("mkfs.ext4 -q -F /dev/vda 64M && mount /dev/vda /mnt", within_s=120)
+    node.cli("volume", "resize", "vol1", "320MiB")
+    wait_until(lambda: guest.run("cat /sys/block/vda/size") == str(320 * MIB // 512), 30, "the size in the guest")
+    guest.run("dd if=/dev/urandom of=/dev/vda bs=1M seek=318 count=2 oflag=direct conv=notrunc 2>/dev/null")
+    guest.run("umount /mnt")
 
 
 def test_a_kill_of_the_node_under_load_is_survived(node, guest):

@@ -164,7 +164,10 @@ def test_shared_volumes_are_served_everywhere(cluster, make_volume):
     # They are listed by number, and nodes have not got theirs in the order of their names.
     wait_until(lambda: sorted(attached_to(cluster, volume)) == ["n1", "n2", "n3"], 10, "three attachments")
     # One is cut off; the others go on.
-    cluster.cli("volume", "detach", volume, "--node", "n2")
+    said = refused(cluster, "volume", "detach", volume, "--node", "n2")
+    assert "is attached, so it is not detached" in said and "--force" in said, said
+    clients[1].write(0, bytes([3]) * BLOCK)
+    cluster.cli("volume", "detach", volume, "--node", "n2", "--force")
     with pytest.raises((NbdError, OSError)):
         clients[1].write(0, b"x" * BLOCK)
     for client in (clients[0], clients[2]):
@@ -259,7 +262,7 @@ def test_nothing_of_a_holder_that_stood_still_lands(cluster, make_volume, turn):
     flood = Flood(one.uri(volume), blocks, b"o")
     flood.start()
     wait_until(lambda: flood.sent > 300 * (turn + 1), 60, "writes under way")
-    one.process.signal(signal.SIGSTOP)
+    one.process.pause()
     try:
         cluster.cli("volume", "attach", volume, "--node", "n2", "--force", node=three)
         with Client(two.uri(volume)) as client:
@@ -352,7 +355,7 @@ def test_a_snapshot_is_opened_while_the_configuration_is_away(cluster, make_volu
     wait_until(lambda: attached_to(cluster, volume) == [], 10, "the volume to be given back")
     for node in cluster.nodes:
         Client(node.uri(f"{volume}@then")).close()  # From here on the node knows the name.
-    cluster.etcd.signal(signal.SIGSTOP)
+    cluster.etcd.pause()
     try:
         for node in cluster.nodes:
             with Client(node.uri(f"{volume}@then")) as old:
@@ -369,7 +372,7 @@ def test_names_are_refused_while_the_configuration_is_away(cluster, make_volume)
     volume = make_volume()
     one = cluster.nodes[0]
     with Client(one.uri(volume)) as client:
-        cluster.etcd.signal(signal.SIGSTOP)
+        cluster.etcd.pause()
         try:
             with pytest.raises(ConnectionError) as refusal:
                 Client(one.uri("nobody-made-it"))
@@ -386,7 +389,7 @@ def test_a_volume_that_nobody_has_is_refused_while_the_configuration_is_away(clu
     """Soon, and with the reason. Also a shared one: without a record nobody could end that attachment (0009)."""
     volume = make_volume(*options)
     one = cluster.nodes[0]
-    cluster.etcd.signal(signal.SIGSTOP)
+    cluster.etcd.pause()
     try:
         started = time.monotonic()
         with pytest.raises(ConnectionError) as refusal:
@@ -410,7 +413,7 @@ def test_groups_that_can_not_confirm_are_named(cluster, make_volume):
     client = Client(one.uri(volume))
     for chunk in range(16):
         client.write(chunk << 22, b"1" * BLOCK)
-    one.process.signal(signal.SIGSTOP)
+    one.process.pause()
     try:
         text = refused(cluster, "volume", "attach", volume, "--node", "n2", "--force", node=two)
         assert "placement group" in text and "not kept out everywhere" in text

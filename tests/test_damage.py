@@ -1,6 +1,7 @@
 """Bits that change on a device: reads give the right bytes from the other copy, or an error; never wrong bytes."""
 
 import json
+import os
 import random
 
 import pytest
@@ -153,6 +154,17 @@ def test_store_check_finds_the_damage(make_cluster):
     assert any(done.returncode != 0 for done in codes), "no check found the flipped bits"
     for done in codes:
         json.loads(done.stdout)
+
+
+def test_store_check_finds_a_log_that_was_cut(make_cluster):
+    cluster = make_cluster(nodes=1, device_size="400MiB")
+    cluster.create_volume(size="64MiB", copies=1)
+    cluster.stop()
+    (log,) = log_files(cluster.first)
+    os.truncate(log, 100 << 20)
+    cut = run_cli("store", "check", log.parent)
+    assert cut.returncode != 0 and "1 errors" in cut.stdout, cut.stdout + cut.stderr
+    assert f"log has {100 << 20} bytes, of {400 << 20}" in cut.stdout and "Start its node" in cut.stdout, cut.stdout
 
 
 @pytest.mark.parametrize("copy", [0, 1])

@@ -269,7 +269,7 @@ def test_a_volume_with_a_secret_of_its_own_waits_for_that(make_cluster):
     cluster.cli("volume", "detach", "safe", "--node", node.name)
     wait_until(lambda: waits in refusal_of(node, "safe"), 60, "the key's end")
     seen = cluster.cli("audit", "--json") + cluster.cli("kek", "show")
-    assert "1 more keys are wrapped with their volumes' own secrets" in seen
+    assert "1 key is wrapped with its volume's own secret" in seen
     assert "horse" not in seen
     cluster.stop()
     held = {path.rsplit("/", 1)[-1] for path in files_with(cluster, "horse battery")}

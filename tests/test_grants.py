@@ -126,7 +126,7 @@ def test_a_nodes_own_socket_is_its_users(guarded):
         assert run_cli("volume", "list", api=f"unix:{door}").returncode == 0
         node.kill()
         refused = run_cli("volume", "list", api=f"unix:{door}")
-        assert refused.returncode == 1 and "no answer from unix:" in refused.stderr, refused.stderr
+        assert refused.returncode == 6 and "no answer from unix:" in refused.stderr, refused.stderr
         node.start()
         guarded.wait_healthy()
 
@@ -142,7 +142,7 @@ def test_the_command_line_logs_in(guarded, tmp_path, monkeypatch):
         return subprocess.run(words, input=text, capture_output=True, text=True, timeout=60)
 
     refused = run_cli("volume", "list", api=node)
-    assert refused.returncode == 1 and "azekura login" in refused.stderr, refused.stderr
+    assert refused.returncode == 5 and "azekura login" in refused.stderr, refused.stderr
     cut = log_in(token[:-3])
     assert cut.returncode == 1 and "was it cut?" in cut.stderr and token[5:40] not in cut.stderr, cut.stderr
     done = log_in(token + "\n")
@@ -151,8 +151,8 @@ def test_the_command_line_logs_in(guarded, tmp_path, monkeypatch):
     assert stat.S_IMODE(os.stat(kept).st_mode) == 0o600 and token in kept.read_text()
     assert run_cli("volume", "list", api=node).returncode == 0
     forbidden = run_cli("volume", "create", "v", "1GiB", api=node)
-    assert forbidden.returncode == 1 and "the role 'operator'" in forbidden.stderr, forbidden.stderr
-    assert run_cli("volume", "list", api=other).returncode == 1, "the token is shown to its own API alone"
+    assert forbidden.returncode == 5 and "the role 'operator'" in forbidden.stderr, forbidden.stderr
+    assert run_cli("volume", "list", api=other).returncode == 5, "the token is shown to its own API alone"
     kept.chmod(0o644)
     exposed = run_cli("volume", "list", api=node)
     assert exposed.returncode == 1 and "chmod 600" in exposed.stderr, exposed.stderr
@@ -173,12 +173,12 @@ def test_owners_give_no_more_than_they_have(guarded, tmp_path, monkeypatch):
     create(guarded, "root", "admin")
     monkeypatch.setenv("AZEKURA_TOKEN_FILE", str(file))
     api = f"http://{HOST}:{guarded.first.api_port}"
-    assert run_cli("token", "create", "x", "--role", "admin", api=api).returncode == 1
+    assert run_cli("token", "create", "x", "--role", "admin", api=api).returncode == 5
     assert run_cli("token", "create", "x", "--role", "user", "--ends-after", "1d", api=api).returncode == 0
     listed = json.loads(run_cli("token", "list", "--json", api=api).stdout)
     assert {grant["name"] for grant in listed} == {"boss", "x"}
     hidden = run_cli("token", "revoke", "root", api=api)
-    assert hidden.returncode == 1 and "there is no grant 'root'" in hidden.stderr, hidden.stderr
+    assert hidden.returncode == 3 and "there is no grant 'root'" in hidden.stderr, hidden.stderr
     assert run_cli("token", "revoke", "x", api=api).returncode == 0
 
 

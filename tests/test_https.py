@@ -92,11 +92,11 @@ def test_the_command_line_logs_in_by_the_authority(guarded, tmp_path, monkeypatc
     token = guarded.cli("token", "create", "ann", "--role", "operator").strip()
     wait_until(lambda: answers(node, shown["certificate"], token), 30, "the certificate")
     unknown = log_in(node, token)
-    assert unknown.returncode == 1 and "--ca-fingerprint" in unknown.stderr, unknown.stderr
+    assert unknown.returncode == 5 and "--ca-fingerprint" in unknown.stderr, unknown.stderr
     other = "0" * 64
     stranger = log_in(node, token, "--ca-fingerprint", other)
-    assert stranger.returncode == 1 and "has not proved to be a node" in stranger.stderr, stranger.stderr
-    assert run_cli("volume", "list", api=url(node)).returncode == 1
+    assert stranger.returncode == 5 and "has not proved to be a node" in stranger.stderr, stranger.stderr
+    assert run_cli("volume", "list", api=url(node)).returncode == 5
     done = log_in(node, token, "--ca-fingerprint", shown["fingerprint"])
     assert done.returncode == 0 and "role operator" in done.stdout, done.stderr
     listed = run_cli("volume", "list", api=url(node))
@@ -116,7 +116,7 @@ def test_the_command_line_logs_in_by_the_authority(guarded, tmp_path, monkeypatc
 
     # Programs name files instead.
     (tmp_path / "azekura" / "login.json").unlink()
-    assert run_cli("volume", "list", api=url(node)).returncode == 1
+    assert run_cli("volume", "list", api=url(node)).returncode == 5
     for variable, text in (("AZEKURA_TOKEN_FILE", token), ("AZEKURA_CA_FILE", made["certificate"])):
         path = tmp_path / variable
         path.write_text(text)

@@ -157,12 +157,12 @@ def test_nbd_with_another_projects_key(guarded):
         assert len(told) == 1 and not told.pop()[0], told
     again = ["key", "add", "k", "--cert", folder / "client-cert.pem", "--project", "rivals"]
     refused = run_cli(*again, api=guarded.first.api)
-    assert refused.returncode == 1 and "has a grant already" in refused.stderr and "our-key" not in refused.stderr
+    assert refused.returncode == 4 and "has a grant already" in refused.stderr and "our-key" not in refused.stderr
     # A list of volumes makes nothing one's own.
     refused = run_cli(
         "key", "new", "k", "--project", "ours", "--volume", RIVALS, "--out", guarded.folder / "k", api=guarded.first.api
     )
-    assert refused.returncode == 1 and "no volume of the project 'ours'" in refused.stderr, refused.stderr
+    assert refused.returncode == 4 and "no volume of the project 'ours'" in refused.stderr, refused.stderr
 
 
 def test_a_door_that_asks_nobody_has_the_default_project(guarded):
@@ -265,6 +265,10 @@ def test_quotas_hold_under_eight_creators(guarded):
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
     assert [outcome.returncode for outcome in outcomes].count(0) == 4, [outcome.stderr for outcome in outcomes]
+    # The default project is shown as well, to those who have to do with it.
+    default = guarded.json("project", "show", "default")
+    assert default["name"] == "default" and PLAIN in default["volume_names"] and default["quota"] == {}, default
+    assert default["used"]["volumes"] == len(default["volume_names"]), default
     project = guarded.json("project", "show", "small")
     assert project["used"] | {"iops": 0} == {
         "bytes": 500 << 20,
@@ -274,7 +278,7 @@ def test_quotas_hold_under_eight_creators(guarded):
         "unlimited": 5,
     }
     grown = run_cli("volume", "resize", made[0], "800MiB", api=guarded.first.api)
-    assert grown.returncode == 1 and "--bytes" in grown.stderr, grown.stderr
+    assert grown.returncode == 4 and "--bytes" in grown.stderr, grown.stderr
     for name in made:
         guarded.cli("volume", "delete", name, "--yes", "--force", "--snapshots")
     shown = guarded.cli("project", "list")

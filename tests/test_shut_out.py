@@ -107,7 +107,7 @@ def test_a_node_that_is_shut_out_has_nothing_of_the_cluster_any_more(cluster, tm
     key = name_of(key_file(out).read_bytes())
     assert key in said, said
     refused = cli(first, "node", "let-in", "n3", "--key", name_of(former))
-    assert refused.returncode == 1 and "--same-keys" in refused.stderr, refused.stderr
+    assert refused.returncode == 4 and "--same-keys" in refused.stderr, refused.stderr
     assert cli(first, "node", "let-in", "n3", "--key", key).returncode == 0
     out.start()
     wait_until(lambda: cluster.json_of_unhealthy("status")["healthy"], 90, "the cluster with all nodes")
@@ -120,7 +120,7 @@ def test_a_node_that_is_shut_out_has_nothing_of_the_cluster_any_more(cluster, tm
 def test_a_node_does_not_shut_itself_out_and_comes_back_from_a_mistake(cluster):
     first, other, _ = cluster.nodes
     refused = cli(first, "node", "shut-out", "n1")
-    assert refused.returncode == 1 and "ask another node" in refused.stderr, refused.stderr
+    assert refused.returncode == 4 and "ask another node" in refused.stderr, refused.stderr
     assert "n2 is shut out" in cli(first, "node", "shut-out", "n2").stdout
     wait_until(lambda: not other.alive, 60, "the process to end")
     assert cli(first, "node", "let-in", "n2").returncode == 2

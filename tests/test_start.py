@@ -153,12 +153,71 @@ def test_a_device_that_does_not_fit_is_refused_with_the_size_that_would(folder):
         run("umount", "--lazy", small)
 
 
+def test_a_device_keeps_its_size_and_the_log_says_so(make_cluster):
+    cluster = make_cluster(nodes=1)
+    node = cluster.first
+    node.stop()
+    assert "keeps that" not in node.log()
+    cluster.device_size = "1GiB"
+    # An empty folder is to become a device: that one is as large as new ones are.
+    (node.data / "device-1").mkdir()
+    node.start()
+    wait_until(lambda: run_cli("device", "list", api=node.api).returncode == 0, 60, "the node to start")
+    wait_until(lambda: len(cluster.json("device", "list")) == 2, 60, "the new device")
+    said = [line for line in node.log().splitlines() if "keeps that" in line]
+    assert len(said) == 1 and "device-0 has" in said[0] and "--device-size asks for" in said[0], said
+    sizes = {device["name"]: device["capacity_bytes"] for device in cluster.json("device", "list")}
+    assert sizes["device-0"] < 512 * 2**20 < sizes["device-1"], sizes
+
+
 def test_a_node_that_stands_still_keeps_no_command_waiting(make_cluster):
     cluster = make_cluster(nodes=1)
-    cluster.first.process.signal(signal.SIGSTOP)
+    cluster.first.process.pause()
     try:
         done = run_cli("status", api=cluster.first.api, within_s=50)
     finally:
         cluster.first.process.signal(signal.SIGCONT)
     assert done.returncode != 0 and cluster.first.api in done.stderr, done.stderr
     assert "is it running" in done.stderr or "another node" in done.stderr, done.stderr
+
+
+def test_a_file_of_options_is_checked_as_the_node_checks_them(tmp_path):
+    file = tmp_path / "config.toml"
+    usual = {"data": tmp_path / "d", "serve-config": "127.0.0.1:7179", "name": "n1"}
+    for option, value, told in [
+        ("name", "a 4", "letters, digits"),
+        ("listen", "0.0.0.0:7101", "announced to other nodes"),
+        ("device-size", "1MiB", "at least 320MiB"),
+        ("memory", "1KiB", "at least 2 MiB"),
+    ]:
+        options = {key: said for key, said in usual.items() if key != option}
+        lines = [f'{key} = "{said}"' for key, said in options.items()]
+        file.write_text("\n".join(["[node]", *lines, f'{option} = "{value}"', ""]))
+        refused = run_cli("config", "check", file)
+        assert refused.returncode == 1, f"{option}: {refused.stdout}"
+        assert f"line {len(lines) + 2}: {option}: " in refused.stderr and told in refused.stderr, refused.stderr
+        node = run_cli("node", "--config-file", file)
+        assert node.returncode == 1 and told in node.stderr, node.stderr
+    lines = [f'{key} = "{said}"' for key, said in usual.items()]
+    file.write_text("\n".join(["[node]", *lines, 'key-file = "/no/kek"', ""]))
+    noted = run_cli("config", "check", file)
+    assert noted.returncode == 0 and "note: key-file" in noted.stdout, noted.stdout + noted.stderr
+    assert not (tmp_path / "d").exists(), "nothing was made"
+
+
+def test_a_node_that_waits_for_its_configuration_says_so(make_cluster):
+    cluster = make_cluster(nodes=2)
+    first, second = cluster.nodes
+    second.stop()
+    first.stop()
+    with open(cluster.folder / "waiting.log", "wb") as log:
+        process = subprocess.Popen([binary(), *second.arguments()], stdout=log, stderr=log)
+    try:
+        told = lambda: run_cli("status", api=second.api).stderr  # noqa: E731
+        wait_until(lambda: "this node is starting" in told(), 30, "the word of a node that waits")
+        assert str(cluster.config_port) in told(), told()
+        first.start()
+        wait_until(lambda: run_cli("status", api=second.api).returncode == 0, 60, "the node to serve")
+    finally:
+        process.terminate()
+        process.wait(60)

@@ -200,3 +200,15 @@ def test_sockets_have_their_mode_and_group(door):
     for path in door.sockets.values():
         found = os.stat(path)
         assert (stat.S_IMODE(found.st_mode), found.st_gid) == (0o620, os.getgid())
+
+
+def test_a_client_is_told_that_its_volume_has_grown(door, client):
+    one = client("vol2").start()
+    channel = one.send_channel()
+    assert struct.unpack_from("<Q", one.config(8)) == (64 * MIB // 512,)
+    door.cli("volume", "resize", "vol2", "96MiB")
+    # VHOST_USER_BACKEND_CONFIG_CHANGE_MSG, of version 1 and without a payload.
+    assert channel.recv(12, socket.MSG_WAITALL) == struct.pack("=III", 2, 1, 0)
+    assert struct.unpack_from("<Q", one.config(8)) == (96 * MIB // 512,)
+    one.rings[0].write(95 * MIB // 512, b"x" * 512)
+    channel.close()

@@ -13,6 +13,7 @@ usage: ./dev bench [--secs N] [--size 2G] [--targets azekura,qemu-nbd[,raw]] [--
                    [--memory SIZE] [--json FILE] [--record]
        ./dev bench shards [--secs N] [--rounds N] [--size 2G] [--json FILE] [--record]
        ./dev bench secure [--secs N] [--rounds N] [--size 2G] [--json FILE] [--record]
+       ./dev bench doors [--secs N] [--rounds N] [--size 2G] [--only REGEX] [--json FILE] [--record]
 
 The first form runs nine fio tests on a volume with two copies of a fresh three-node cluster (its own folder, not
 ./dev up's) and, turn by turn, the same tests on qemu-nbd over a raw file without copies. It prints IOPS or MiB/s,
@@ -30,12 +31,21 @@ written at random. --only chooses among its figures by name: rate, p99, afterwar
 sequential. It needs 40 GiB of disk. `shards` compares machines of four devices that have one, two and four shards, and of four
 processes, at full load and at half of what one shard gives; it needs 48 GiB of disk. `secure` compares clusters with TLS
 between their nodes, and with an encrypted volume, with one that has neither, and writes to a volume whose key is rotated.
+`doors` compares iSCSI with tgt's and vhost-user with qemu-storage-daemon's, both on a raw file, and the processor time of a
+request over NVMe/TCP with that of one over NBD; --only chooses among iscsi, vhost and nvme, write and read.
 TEXT
 }
 
 command_bench() {
     ensure_tools "${BENCH_TOOLS[@]}"
     build_binary
+    if [[ ${1:-} == doors ]]; then
+        ensure_tools "${DOOR_TOOLS[@]}"
+        compgen -G '/usr/lib/*/qemu/block-iscsi.so' >/dev/null || ensure_packages qemu-block-extra
+        ensure_rust
+        (cd "$ROOT" && cargo build --release --package azekura-load >&2) || die "the build failed (its messages are above)"
+        export AZEKURA_LOAD=${CARGO_TARGET_DIR:-$ROOT/target}/release/azekura-load
+    fi
     cd "$ROOT" || die "cannot enter $ROOT"
     AZEKURA_BIN=$AZEKURA PYTHONDONTWRITEBYTECODE=1 exec python3 -m tools.bench "$@"
 }

@@ -38,6 +38,7 @@ FUZZED=(
 FUZZED_DIALOGUES=(
     "NBD|nbd|integration|robustness::damage_is_survived"
     "vhost-user|vhost|azekura_vhost|any_messages"
+    "vhost-user|vhost|azekura_vhost|no_request_without_the_volume_and_no_page_without_its_bit"
 )
 # As TLS itself is the work here, these take a thousand times as long.
 FUZZED_HANDSHAKES=(

@@ -7,7 +7,8 @@ usage: ./dev guest [-- PYTEST-ARGUMENTS...]
 
 Debian's own kernel for clouds, busybox, nvme-cli and nbd-client in a virtual machine of QEMU, as an NVMe/TCP host of a node
 on this machine: discovery, file systems with checksums, digests, discards, growing volumes, restarts (tests/guest_nvme.py);
-with volumes as its disks, by vhost-user (tests/guest_vhost.py); azekura attach with NVMe/TCP and NBD
+with volumes as its disks, by vhost-user (tests/guest_vhost.py), also of a
+machine that moves between nodes (tests/guest_vhost_migration.py); azekura attach with NVMe/TCP and NBD
 (tests/guest_attach.py); a volume by several nodes at a time, by NVMe/TCP (tests/guest_paths.py) and by iSCSI with
 dm-multipath (tests/guest_iscsi.py); secrets that an NVMe host proves (tests/guest_authentication.py), for which Debian 12's
 kernel is too old, and that of its backports is taken. Kernels are unpacked below target/guest and not installed. KVM is not

@@ -9,6 +9,7 @@ ETCD_TOOLS=(etcd:etcd-server etcdctl:etcd-client)
 TEST_TOOLS=(nbdkit:nbdkit qemu-storage-daemon:qemu-system-common iscsi-test-cu:libiscsi-bin
     mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs python3:python3 shellcheck:shellcheck prometheus:prometheus)
 BENCH_TOOLS=(fio:fio qemu-nbd:qemu-utils python3:python3)
+DOOR_TOOLS=(tgtd:tgt tgtadm:tgt qemu-img:qemu-utils qemu-storage-daemon:qemu-system-common)
 TORMENT_TOOLS=(nbdkit:nbdkit ip:iproute2 nft:nftables nsenter:util-linux unshare:util-linux mkfs.ext4:e2fsprogs)
 GUEST_TOOLS=(qemu-system-x86_64:qemu-system-x86 nvme:nvme-cli nbd-client:nbd-client busybox:busybox-static cpio:cpio
     mkfs.ext4:e2fsprogs fio:fio iscsid:open-iscsi multipathd:multipath-tools udevadm:udev)

@@ -13,11 +13,14 @@ from pathlib import Path
 from tools.harness.document import PERFORMANCE, replace_part, set_figures
 from tools.harness.folders import new_folder
 
-from . import fio, idle, large, machine, report, secure, shards, snapshots, stuck, sustained
+from . import doors, fio, idle, large, machine, report, secure, shards, snapshots, stuck, sustained
 from .measure import run_test
 from .plan import FILL, READ_ONCE, TESTS
 from .sizes import parse_size
 from .targets import Azekura, Before, Encrypted, QemuNbd, Raw
+
+# Of each device, where it is not 8 GiB.
+DEVICE_SIZES = {"idle": "12GiB", "shards": "1GiB", "secure": "4GiB", "doors": "6GiB"}
 
 
 def progress(text):
@@ -29,7 +32,7 @@ def arguments():
     parser.add_argument(
         "what",
         nargs="?",
-        choices=["tests", "sustained", "idle", "snapshots", "stuck", "large", "shards", "secure"],
+        choices=["tests", "sustained", "idle", "snapshots", "stuck", "large", "shards", "secure", "doors"],
         default="tests",
     )
     parser.add_argument("--secs", type=int, default=8, help="seconds a test (default 8)")
@@ -39,7 +42,8 @@ def arguments():
     )
     parser.add_argument("--size", default="2G", help="bytes under test on each target (default 2G)")
     parser.add_argument("--volume-size", default="10GiB", help="size of the Azekura volume (default 10GiB)")
-    parser.add_argument("--device-size", help="of each device (default 8GiB; large: 12GiB; shards: 1GiB; secure: 4GiB)")
+    sizes = "; ".join(f"{what}: {size}" for what, size in DEVICE_SIZES.items())
+    parser.add_argument("--device-size", help=f"of each device (default 8GiB; large: 12GiB; {sizes})")
     parser.add_argument("--memory", metavar="SIZE", help="large: start the nodes with this --memory")
     parser.add_argument("--targets", default="azekura,qemu-nbd", help="of azekura, encrypted, qemu-nbd, raw")
     parser.add_argument(
@@ -61,7 +65,7 @@ def arguments():
     options = parser.parse_args()
     if options.what != "large":
         # There each part has its own.
-        options.device_size = options.device_size or {"shards": "1GiB", "secure": "4GiB"}.get(options.what, "8GiB")
+        options.device_size = options.device_size or DEVICE_SIZES.get(options.what, "8GiB")
     return options
 
 
@@ -187,6 +191,8 @@ def main():
             result = shards.run(options, folder, progress)
         elif options.what == "secure":
             result = secure.run(options, folder, progress)
+        elif options.what == "doors":
+            result = doors.run(options, folder, progress)
         else:
             result = idle.run(options, folder, progress)
     except (fio.FioError, AssertionError, TimeoutError, RuntimeError) as error:

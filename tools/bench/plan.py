@@ -59,6 +59,11 @@ SHARDS_CPU_MAX = 1.1
 # Of TLS between the nodes, beside none: CPU of a replicated 4 KiB write, rate of 4 MiB writes.
 TLS_CPU_MAX = 1.25
 TLS_RATE_MIN = 0.8
+# Of the doors beside their peers: rates of iSCSI and vhost-user, CPU of a request over NVMe/TCP beside one over NBD.
+DOORS_ISCSI_Q128_MIN = 1.5
+DOORS_ISCSI_Q1_MIN = 1.0
+DOORS_VHOST_MIN = 1.0
+DOORS_CPU_MAX = 1.1
 # Of an encrypted volume beside one that is not, in each of four tests.
 ENCRYPTED_CPU_MAX = 1.15
 ENCRYPTED_RATE_MIN = 0.9

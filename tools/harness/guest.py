@@ -1,5 +1,6 @@
 """A machine of QEMU with Debian's kernel and busybox in memory, whose shell is driven over a serial line."""
 
+import json
 import re
 import shutil
 import socket
@@ -100,10 +101,12 @@ def emulator(kernel):
 class Guest:
     """The machine. Without KVM, which not every machine has that runs tests."""
 
-    def __init__(self, kernel, folder, options=(), programs=None, modules=(), files=None):
+    def __init__(self, kernel, folder, options=(), programs=None, modules=(), files=None, waits=False):
         """With further options of QEMU, and further programs of this machine, each with its place in the guest; further
-        modules of the kernel, and files, by their place. Its memory is a memfd that other processes may have."""
-        folder = Path(folder)
+        modules of the kernel, and files, by their place. Its memory is a memfd that other processes may have. One that
+        `waits` does not boot: another one of the same shape is to move here (`incoming`)."""
+        self.folder = folder = Path(folder)
+        self.incoming = f"unix:{folder}/incoming"
         more = {str(path): place for path, place in (programs or {}).items()}
         programs = {path: path for path in PROGRAMS} | more
         vmlinuz, image = make_image(kernel, folder, programs, modules, files)
@@ -115,22 +118,63 @@ class Guest:
             *["-accel", "tcg", "-cpu", "max", "-kernel", vmlinuz, "-initrd", image],
             *["-append", "console=ttyS0 panic=-1 loglevel=6 nvme_core.multipath=Y"],
             *["-serial", f"file:{folder}/console", "-serial", f"unix:{line},server=on,wait=off"],
+            *["-qmp", f"unix:{folder}/qmp,server=on,wait=off"],
             *["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"],
             *options,
+            *(["-incoming", self.incoming] if waits else []),
         ]
         self.console = folder / "console"
         self.process = Process(command, folder / "qemu.log")
-        self.line = socket.socket(socket.AF_UNIX)
+        self.line = self.connect(line)
+        self.monitor = self.connect(folder / "qmp").makefile("rw")
+        self.monitor.readline()
+        self.qmp("qmp_capabilities")
+        self.unread = ""
+        if not waits:
+            self.read_until(r"@@ready@@", BOOT_WITHIN_S)
+
+    def connect(self, path):
+        """QEMU's end of a socket, once it is there."""
         deadline = time.monotonic() + 10
         while True:
+            end = socket.socket(socket.AF_UNIX)
             try:
-                self.line.connect(str(line))
-                break
+                end.connect(str(path))
+                return end
             except OSError:
+                end.close()
                 assert time.monotonic() < deadline and self.process.alive, self.process.log_tail(20)
                 time.sleep(0.1)
-        self.unread = ""
-        self.read_until(r"@@ready@@", BOOT_WITHIN_S)
+
+    def qmp(self, command, **arguments):
+        """What QEMU answers to a command of its machine protocol."""
+        words = {name.replace("_", "-"): value for name, value in arguments.items()}
+        self.monitor.write(json.dumps({"execute": command, "arguments": words}) + "\n")
+        self.monitor.flush()
+        while True:
+            line = self.monitor.readline()
+            assert line, f"QEMU has ended: {self.process.log_tail(20)}"
+            answer = json.loads(line)
+            assert "error" not in answer, f"{command}: {answer['error']}"
+            if "return" in answer:
+                return answer["return"]
+
+    def move(self, target):
+        """Begins to move to a machine that waits."""
+        for machine in (self, target):
+            machine.qmp("migrate-set-capabilities", capabilities=[{"capability": "return-path", "state": True}])
+        self.qmp("migrate-set-parameters", max_bandwidth=2**33, downtime_limit=2000)
+        self.qmp("migrate", uri=target.incoming)
+
+    def moved(self, within_s):
+        """How a move has ended: "completed", "failed" or "cancelled"."""
+        deadline = time.monotonic() + within_s
+        while True:
+            status = self.qmp("query-migrate").get("status")
+            if status in ("completed", "failed", "cancelled"):
+                return status
+            assert time.monotonic() < deadline, f"not moved in {within_s} s: {status}"
+            time.sleep(0.2)
 
     def read_until(self, pattern, within_s):
         """What comes before `pattern`, and the match."""
@@ -161,4 +205,5 @@ class Guest:
 
     def stop(self):
         self.line.close()
+        self.monitor.close()
         self.process.kill()

@@ -9,7 +9,10 @@ NO_TAG = 0xFFFF_FFFF
 BLOCK = 512
 LOGIN, SCSI_COMMAND, TEXT, LOGOUT, NOP_OUT = 0x43, 0x01, 0x04, 0x46, 0x40
 LOGIN_RESPONSE, SCSI_RESPONSE, TEXT_RESPONSE, DATA_IN, NOP_IN = 0x23, 0x21, 0x24, 0x25, 0x20
+# What carries no status, and so does not count as one.
+R2T = 0x31
 READ_10, WRITE_10, COMPARE_AND_WRITE, ORWRITE, EXTENDED_COPY, INQUIRY = 0x28, 0x2A, 0x89, 0x8B, 0x83, 0x12
+REPORT_LUNS = 0xA0
 RESERVE_IN, RESERVE_OUT, MAINTENANCE_IN = 0x5E, 0x5F, 0xA3
 GOOD, CHECK_CONDITION, BUSY, RESERVATION_CONFLICT = 0, 2, 8, 0x18
 # Service actions of PERSISTENT RESERVE OUT (SPC-4 section 6.16), and a type of reservations.
@@ -24,7 +27,7 @@ class IscsiError(Exception):
 
 class Session:
     """A connection on which a login has been sent. `isid` and `name` say who it is, `block` how many bytes the logical
-    blocks of the volume have."""
+    blocks of the volume have. Commands go to the logical unit `lun`."""
 
     def __init__(
         self,
@@ -40,7 +43,8 @@ class Session:
         host, port = address.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)), timeout=within_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.within_s, self.cmd_sn, self.itt, self.block = within_s, 1, 0, block
+        self.within_s, self.cmd_sn, self.itt, self.block, self.lun = within_s, 1, 0, block, 0
+        self.exp_stat_sn, self.sense = 0, None
         keys = {"InitiatorName": name, "SessionType": "Discovery" if discovers else "Normal"}
         keys |= {} if discovers else {"TargetName": target}
         keys |= {"ImmediateData": "Yes", "MaxRecvDataSegmentLength": "262144"}
@@ -73,6 +77,8 @@ class Session:
             head = self._take(BHS)
             len_ = int.from_bytes(head[5:8])
             data = self._take(len_ + -len_ % 4)[:len_]
+            if head[0] not in (NOP_IN, R2T) and (head[0] != DATA_IN or head[1] & 1):
+                self.exp_stat_sn = int.from_bytes(head[24:28]) + 1 & 0xFFFF_FFFF
             if head[0] != NOP_IN:
                 return head, data
             # The target asks whether this lives.
@@ -112,10 +118,26 @@ class Session:
 
     def _task(self, cdb, flags, length, data=b""):
         self.itt += 1
-        rest = struct.pack(">II", length, self.cmd_sn) + bytes(4) + cdb.ljust(16, b"\0")
-        self._send(SCSI_COMMAND, FINAL | flags | 1, bytes(8), self.itt, rest, data)
+        rest = struct.pack(">III", length, self.cmd_sn, self.exp_stat_sn) + cdb.ljust(16, b"\0")
+        self._send(SCSI_COMMAND, FINAL | flags | 1, struct.pack(">H6x", self.lun), self.itt, rest, data)
         self.cmd_sn += 1
         return self.itt
+
+    def on(self, lun):
+        """The same session, whose next commands go to this logical unit."""
+        self.lun = lun
+        return self
+
+    def luns(self):
+        """The numbers of the logical units that it sees (REPORT LUNS)."""
+        status, data = self.status_of(self._task(struct.pack(">B5xI2x", REPORT_LUNS, 4096), READS, 4096))
+        assert status == GOOD, status
+        return [int.from_bytes(data[at : at + 2]) for at in range(8, len(data), 8)]
+
+    def ready(self):
+        """Whether the unit is ready (TEST UNIT READY): `None`, or sense key, code and qualifier that say why not."""
+        status, _ = self.status_of(self._task(bytes(6), 0, 0))
+        return None if status == GOOD else self.sense
 
     def send_write(self, block, data):
         """Sends a write with all of its data; gives the task's tag."""
@@ -138,14 +160,20 @@ class Session:
         cdb = struct.pack(">BBQI", ORWRITE, 0, block, len(bits) // self.block)
         return self._task(cdb, WRITES, len(bits), bits)
 
-    def copy_status(self, source, destination, count):
-        """Has blocks copied inside of the volume by EXTENDED COPY, one segment; gives the status."""
+    def _copied_unit(self, lun):
+        """What names a logical unit in a list of EXTENDED COPY."""
+        own, self.lun = self.lun, lun
         page = self.status_of(self._task(struct.pack(">BBBHx", INQUIRY, 1, 0x83, 255), READS, 255))[1]
-        naa = page[8:16]
+        self.lun = own
         assert page[5] == 3, page
-        target = struct.pack(">BBHBBxB20sI", 0xE4, 0, 0, 1, 3, 8, naa, self.block)
-        segment = struct.pack(">BBHHHxxHQQ", 2, 0, 24, 0, 0, count, source, destination)
-        data = struct.pack(">BBHxxxxII", 1, 0, len(target), len(segment), 0) + target + segment
+        return struct.pack(">BBHBBxB20sI", 0xE4, 0, 0, 1, 3, 8, page[8:16], self.block)
+
+    def copy_status(self, source, destination, count, from_lun=None):
+        """Has blocks copied to the unit by EXTENDED COPY, from itself or from another one, in one segment; gives the
+        status."""
+        targets = self._copied_unit(self.lun if from_lun is None else from_lun) + self._copied_unit(self.lun)
+        segment = struct.pack(">BBHHHxxHQQ", 2, 0, 24, 0, 1, count, source, destination)
+        data = struct.pack(">BBHxxxxII", 1, 0, len(targets), len(segment), 0) + targets + segment
         return self.status_of(self._task(struct.pack(">B9xI", EXTENDED_COPY, len(data)), WRITES, len(data), data))[0]
 
     def ask(self, cdb, room):
@@ -163,6 +191,7 @@ class Session:
             head, data = self._receive()
             itt = int.from_bytes(head[16:20])
             if head[0] == SCSI_RESPONSE:
+                self.sense = (data[4] & 15, data[14], data[15]) if len(data) > 15 else None
                 return itt, head[3], read
             assert head[0] == DATA_IN, head
             read += data

@@ -88,7 +88,17 @@ class Process:
         return self.child.wait()
 
     def pause(self):
+        """Returns when all threads stand still: the signal is there before they have heard of it."""
         self.signal(signal.SIGSTOP)
+        wait_until(self.stands_still, 60, f"{self.command[0]} to stand still")
+
+    def stands_still(self):
+        """Whether all threads are stopped (state T of proc_pid_stat(5)), or the process has ended."""
+        try:
+            stats = [path.read_text() for path in Path(f"/proc/{self.pid}/task").glob("*/stat")]
+        except (FileNotFoundError, ProcessLookupError):
+            return not self.alive
+        return all(stat.rsplit(")", 1)[1].split()[0] in "TZ" for stat in stats)
 
     def resume(self):
         self.signal(signal.SIGCONT)

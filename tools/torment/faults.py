@@ -154,7 +154,7 @@ def device_full(rig, random):
 
 @fault(weight=3)
 def device_hangs(rig, random):
-    """A device neither does nor refuses what it is asked for, for less time than it is given up after."""
+    """A device neither does nor refuses what it is asked for, for less time than takes it out of service."""
     node = _node_whose_device_can_hang(rig, random)
     node.hanging.hang()
     return node.name, node.hanging.answer
@@ -162,18 +162,11 @@ def device_hangs(rig, random):
 
 @fault(weight=1)
 def device_hangs_for_long(rig, random):
-    """A device hangs until it is out of service; then it answers, and a start of its node takes it back."""
+    """A device hangs until it is out of service; when it answers it comes back by itself."""
     node = _node_whose_device_can_hang(rig, random)
     node.hanging.hang()
     time.sleep(DEVICE_TIMEOUT_S + 2)
-
-    def undo():
-        node.hanging.answer()
-        if node.alive:
-            node.stop()
-        node.start()
-
-    return node.name, undo
+    return node.name, node.hanging.answer
 
 
 def _node_whose_device_can_hang(rig, random):

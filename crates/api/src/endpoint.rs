@@ -9,15 +9,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::layers::{CompareQuery, GroupDifferences, MeasureLayer, Measured, NotTold};
 use crate::{
-    AllocatedQuery, AllocatedView, AttachVolume, AuditQuery, AuditView, AuthorityKey, AuthorityQuery, AuthorityView,
-    ChangeClass, ChangeProject, ChangeSettings, ChangeVolumeSecret, ClassView, CloneVolume, ClusterStats,
-    ClusterStatus, CreateClass, CreateGrant, CreateHost, CreateKey, CreateProject, CreateSnapshots, CreateVolume,
-    DeleteVolume, DetachVolume, DeviceView, DiffQuery, DiffView, Events, GrantCreated, GrantView, GroupView,
-    HealthView, HostCreated, IoLimits, JobView, JoinCluster, JoinedView, KekView, KeyCreated, KeyUnlocked, LayerUse,
-    LetInNode, NodeDataKeys, NodeKeks, NodeSnapshot, NodeView, PageQuery, ProjectView, ProtectVolume, ReadyView,
-    RemoveMember, RemovedView, ResizeVolume, ResizedView, RevertVolume, RevertedView, RewrapKeys, RewrappedView,
-    ScrubRequest, ScrubStarted, SettingsView, ShowSnapshot, ShutOutNode, ShutOutView, SnapshotView, SpaceView,
-    UnlockKey, UnlockVolume, VolumeKeyView, VolumeView, WatchQuery, WhoView,
+    AddUnit, AllocatedQuery, AllocatedView, AttachVolume, AuditQuery, AuditView, AuthorityKey, AuthorityQuery,
+    AuthorityView, ChangeClass, ChangeProject, ChangeSettings, ChangeVolumeSecret, ClassView, CloneVolume,
+    ClusterStats, ClusterStatus, CreateClass, CreateGrant, CreateHost, CreateKey, CreateProject, CreateSnapshots,
+    CreateTarget, CreateVolume, DeleteVolume, DetachVolume, DeviceView, DiffQuery, DiffView, Events, ExposeHere,
+    ExposeVolume, Exposed, GrantCreated, GrantView, GroupView, HealthView, HostCreated, IoLimits, JobView, JoinCluster,
+    JoinedView, KekView, KeyCreated, KeyUnlocked, LayerUse, LetInNode, NodeDataKeys, NodeKeks, NodeSnapshot, NodeView,
+    PageQuery, ProjectView, ProtectVolume, ReadyView, RemoveMember, RemoveUnits, RemovedView, ResizeVolume,
+    ResizedView, RevertVolume, RevertedView, RewrapKeys, RewrappedView, ScrubRequest, ScrubStarted, SettingsView,
+    ShowSnapshot, ShutOutNode, ShutOutView, SnapshotView, SpaceView, TargetView, UnlockKey, UnlockVolume,
+    VolumeKeyView, VolumeView, WatchQuery, WhoView,
 };
 
 /// A method of HTTP.
@@ -282,6 +283,11 @@ endpoints! {
     VolumeAttach: Post "/v1/volumes/{name}/attach" (1) needs UseVolumes; AttachVolume => 200 VolumeView;
     /// Takes a volume away from a node's clients. Answered when no write of theirs can be applied any more.
     VolumeDetach: Post "/v1/volumes/{name}/detach" (1) needs UseVolumes; DetachVolume => 200 VolumeView;
+    /// Serves a volume to virtual machines of a node's machine at a unix socket, by vhost-user, also after the node's
+    /// restarts.
+    VolumeExpose: Post "/v1/volumes/{name}/expose" (1) needs Administer; ExposeVolume => 200 VolumeView;
+    /// No longer. Who is connected stays.
+    VolumeUnexpose: Post "/v1/volumes/{name}/unexpose" (1) needs Administer; ExposeVolume => 200 VolumeView;
     /// Opens a volume that is encrypted with a secret of its own, at the nodes that it is attached to: they know its
     /// key until it is detached by name, or they restart. Over HTTPS, or on the node's machine, alone.
     VolumeUnlock: Post "/v1/volumes/{name}/unlock" (1) needs UseVolumes; UnlockVolume => 200 VolumeView;
@@ -300,6 +306,20 @@ endpoints! {
     VolumeProtect: Post "/v1/volumes/{name}/protect" (1) needs UseVolumes; ProtectVolume => 200 VolumeView;
     /// Sets the most that a volume's clients may ask for, also while they use it. What is not named is not limited.
     VolumeLimit: Post "/v1/volumes/{name}/limits" (1) needs UseVolumes; IoLimits => 200 VolumeView;
+
+    /// All targets of several logical units, by name.
+    TargetList: Get "/v1/targets" (0) needs SeeVolumes => 200 Vec<TargetView>;
+    /// Makes a target: hosts have its units, which are volumes, in one iSCSI session. Who may open which volume is as
+    /// ever: a host sees the units that it may open.
+    TargetCreate: Post "/v1/targets" (0) needs UseVolumes; CreateTarget => 201 TargetView;
+    /// One target.
+    TargetShow: Get "/v1/targets/{name}" (1) needs SeeVolumes => 200 TargetView;
+    /// Deletes a target. Its volumes stay.
+    TargetDelete: Delete "/v1/targets/{name}" (1) needs UseVolumes ? RemoveUnits => 204 NoContent;
+    /// Makes a volume a unit of a target.
+    UnitAdd: Post "/v1/targets/{name}/units" (1) needs UseVolumes; AddUnit => 200 TargetView;
+    /// Takes a unit from a target, by its number, which is not given again. The volume stays.
+    UnitRemove: Delete "/v1/targets/{name}/units/{lun}" (2) needs UseVolumes ? RemoveUnits => 200 TargetView;
 
     /// The snapshots of a volume, by time.
     VolumeSnapshots: Get "/v1/volumes/{name}/snapshots" (1) needs SeeVolumes ? PageQuery => 200 Vec<SnapshotView>;
@@ -414,6 +434,8 @@ endpoints! {
     NodeKeksShow: Get "/v1/node/keks" (0) needs Node => 200 NodeKeks;
     /// What this node has of data keys that are being rotated: nothing of the keys themselves. For other nodes.
     NodeDataKeysShow: Get "/v1/node/data-keys" (0) needs Node => 200 NodeDataKeys;
+    /// Makes a socket for a volume on the machine of the node that is asked, or removes it. For other nodes alone.
+    NodeExpose: Post "/v1/node/expose" (0) needs Secrets; ExposeHere => 200 Exposed;
     /// Opens a data key with its volume's secret. For other nodes alone.
     NodeUnlock: Post "/v1/node/unlock" (0) needs Secrets; UnlockKey => 200 KeyUnlocked;
     /// A certificate authority with its key. For other nodes alone.

@@ -38,6 +38,7 @@ mod snapshot;
 mod space;
 mod statistics;
 mod status;
+mod target;
 mod volume;
 mod watch;
 
@@ -78,12 +79,14 @@ pub use snapshot::{
 pub use space::{ClassSpace, ClusterSpace, DeviceSpace, HomeSpace, SpaceView, VolumeSpace, Written};
 pub use statistics::{
     BackgroundSnapshot, DeviceOperations, DeviceSnapshot, GroupSnapshot, IDLE, LATENCY_BUCKETS, LayerUse, NodeSnapshot,
-    READ_ONLY, RequestCounters, ResyncSnapshot, ScrubSnapshot, VolumeSnapshot,
+    READ_ONLY, RequestCounters, ResyncSnapshot, ScrubSnapshot, UNPROVEN, VolumeSnapshot,
 };
 pub use status::{ClusterStats, ClusterStatus, NodeStats, Stale};
+pub use target::{AddUnit, CreateTarget, RemoveUnits, TargetView, UnitView};
 pub use volume::{
-    AttachVolume, AttachmentView, ChangeVolumeSecret, CreateVolume, DeleteVolume, DetachVolume, IoLimits, KeyUnlocked,
-    ResizeVolume, ResizedView, UnlockKey, UnlockVolume, VolumeAccess, VolumeView,
+    AttachVolume, AttachmentView, ChangeVolumeSecret, CreateVolume, DeleteVolume, DetachVolume, ExposeHere,
+    ExposeVolume, Exposed, IoLimits, KeyUnlocked, ResizeVolume, ResizedView, UnlockKey, UnlockVolume, VolumeAccess,
+    VolumeView,
 };
 pub use watch::{Events, LAST_EVENT_HEADER, NO_POSITION, RESET_EVENT, ResetView, WatchQuery, Watched, write_event};
 

@@ -104,7 +104,7 @@ pub struct GroupScrubs {
 pub struct ScrubTimes {
     /// When somebody last asked for one.
     pub wanted: u64,
-    /// When one last ended, or the group was made. Before `wanted` as long as none has ended that began after that.
+    /// When one last ended; 0: never. Before `wanted` as long as none has ended that began after that.
     pub done: u64,
     /// Blocks that were damaged or differed between copies, also those that were mended, and chunks that could not be
     /// read, at that time.

@@ -256,6 +256,9 @@ pub const READ_ONLY: &str = "read-only: too few copies";
 /// is served.
 pub const IDLE: &str = "idle: goes on without a silent copy when used";
 
+/// State of a copy whose device's map was made from its log alone, and that no primary has compared yet.
+pub const UNPROVEN: &str = "not proven: its device's map was rebuilt, and no other copy has been compared";
+
 /// A copy that is being brought up to date.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -256,6 +256,47 @@ pub struct DetachVolume {
     /// The node, by its name; without one, every node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// Although clients use it there, which are cut off.
+    #[serde(default, skip_serializing_if = "crate::is_false")]
+    pub force: bool,
+}
+
+/// Body of `POST /v1/volumes/{name}/expose` and `POST /v1/volumes/{name}/unexpose`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ExposeVolume {
+    /// The node on whose machine the socket is, by its name; without one, the one that is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// The socket, for vhost-user: a name in the folder that the node has for these, or its path there. Without one,
+    /// VOLUME.sock, or all of the volume's that are to go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vhost: Option<String>,
+}
+
+/// Body of `POST /v1/node/expose`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ExposeHere {
+    /// The volume.
+    pub volume: String,
+    /// The socket, as somebody has named it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vhost: Option<String>,
+    /// It is to go.
+    #[serde(default)]
+    pub ends: bool,
+}
+
+/// Answer to `POST /v1/node/expose`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Exposed {
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 /// Body of `POST /v1/volumes/{name}/unlock`.

@@ -2,6 +2,7 @@
 //! for Kubernetes (`azekura_csi`). Its own are the commands that work on this machine's files while no node has them
 //! open.
 
+mod rebuild;
 mod restored;
 mod store;
 
@@ -36,6 +37,11 @@ impl Here for Program {
                 (format!("{error:#}"), hint)
             }),
         )
+    }
+
+    fn check_node(options: &NodeArgs) -> Result<Vec<String>, String> {
+        azekura_server::check(options).map_err(|error| format!("{error:#}"))?;
+        Ok(azekura_server::notes(options))
     }
 
     fn store(command: store::StoreCommand) -> Result<ExitCode, CliError> {

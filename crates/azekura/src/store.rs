@@ -1,16 +1,22 @@
-//! `azekura store …`: looks into a device's folder while no node has it open, and makes disks blank.
+//! `azekura store …`: looks into a device's folder while no node has it open, makes its map anew, makes disks blank.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use crate::rebuild::RebuildMapArgs;
 
 use azekura_cli::{CliError, print, print_json};
 use azekura_map_db::CheckpointDb;
-use azekura_server::{LogFile, disks, read_layers};
+use azekura_server::{LogFile, disks, loss, read_layers};
 use azekura_store::{DeviceError, Inspector, Severity};
 use clap::{Args, Subcommand};
 
-/// Look into a device's folder, whose node must be stopped; make a disk blank.
+/// The longest wait for a device that another process has open.
+const LOCK_WITHIN: Duration = Duration::from_secs(5);
+
+/// Look into a device's folder, whose node must be stopped; make its map anew; make a disk blank.
 #[derive(Debug, Args)]
 pub struct StoreCommand {
     #[command(subcommand)]
@@ -23,6 +29,7 @@ enum Store {
     Check(CheckArgs),
     /// Print what is in a device's log.
     Dump(DumpArgs),
+    RebuildMap(RebuildMapArgs),
     /// Make a disk blank, so that a node may take it (azekura node --disk). What is on it is lost.
     Wipe(WipeArgs),
 }
@@ -64,10 +71,21 @@ fn open_log(dir: &Path) -> Result<LogFile, CliError> {
         CliError::new(format!("can't open {}: {error}", path.display()))
             .hint("give the folder of a device: DATA/device-0 of a node's data folder")
     })?;
-    match file.try_lock_shared() {
-        Ok(()) => Ok(LogFile(file)),
-        Err(error) => Err(CliError::new(format!("can't look into {}: {error}", dir.display()))
-            .hint("a node has the device open; stop it first")),
+    lock_soon(&file, File::try_lock_shared).map_err(|error| {
+        CliError::new(format!("can't look into {}: {error}", dir.display()))
+            .hint("a node has the device open; stop it first")
+    })?;
+    Ok(LogFile(file))
+}
+
+/// Locks a device's log. The kernel lets go of a killed node's files some moments after its end.
+pub(crate) fn lock_soon(file: &File, lock: fn(&File) -> Result<(), TryLockError>) -> Result<(), TryLockError> {
+    let until = Instant::now() + LOCK_WITHIN;
+    loop {
+        match lock(file) {
+            Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
+            locked => return locked,
+        }
     }
 }
 
@@ -77,6 +95,7 @@ impl StoreCommand {
         match self.command {
             Store::Check(arguments) => check(&arguments),
             Store::Dump(arguments) => dump(&arguments),
+            Store::RebuildMap(arguments) => arguments.run(),
             Store::Wipe(arguments) => wipe(&arguments),
         }
     }
@@ -86,15 +105,21 @@ fn check(arguments: &CheckArgs) -> Result<ExitCode, CliError> {
     let log = open_log(&arguments.dir)?;
     let path = arguments.dir.join("map.redb");
     if !path.exists() {
-        return Err(CliError::new(format!("there is no map at {}", path.display())).hint("was the device ever opened?"));
+        return Err(CliError::new(format!("there is no map at {}", path.display()))
+            .hint("'azekura store rebuild-map' makes one from the log, if the device was ever opened"));
     }
-    let map = CheckpointDb::open(&path)
-        .map_err(|error| CliError::new(format!("can't open the map {}: {error}", path.display())))?;
+    let map = CheckpointDb::open(&path).map_err(|error| {
+        CliError::new(format!("can't open the map {}: {error}", path.display()))
+            .hint("'azekura store rebuild-map' makes one from the log")
+    })?;
     let parents = read_layers(&arguments.dir).map_err(|error| {
         CliError::new(format!("the layers of the device {} can't be read: {error}", arguments.dir.display()))
             .hint("start its node once, which writes them anew")
     })?;
-    let report = azekura_store::check(log, &map, &parents, arguments.deep);
+    let mut report = azekura_store::check(log, &map, &parents, arguments.deep);
+    if let Some(lost) = loss(&arguments.dir) {
+        report.add_error(lost);
+    }
     if arguments.json {
         print_json(&report)?;
     } else {

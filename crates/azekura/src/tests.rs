@@ -40,6 +40,7 @@ fn good_lines() {
         "volume attach vol1 --node n2 --force --shared --json",
         "volume attach vol1 --node n2 --exclusive",
         "volume detach vol1",
+        "volume detach vol1 --force",
         "volume detach vol1 --node n2 --json",
         "volume create vol2 --from vol1@monday",
         "volume create vol2 20G --from vol1@monday --shared",
@@ -79,6 +80,9 @@ fn good_lines() {
         "top --once --json --interval 0.5",
         "store check /tmp/x --deep --json",
         "store dump /tmp/x",
+        "store rebuild-map /tmp/x --dry-run --json",
+        "store rebuild-map /tmp/x --accept-possibly-old=all",
+        "store rebuild-map /tmp/x --accept-possibly-old --anyway --data /tmp/y --memory 8GiB",
         "completion bash",
         "version --json",
     ] {
@@ -153,4 +157,21 @@ fn every_command_explains_itself() {
         command.get_subcommands().for_each(walk);
     }
     walk(&grammar::<Program>());
+}
+
+#[test]
+fn commands_about_nodes_offer_no_devices() {
+    let grammar = azekura_cli::grammar::<Program>();
+    for (of, other) in [("node", "NODE/NAME"), ("device", "node's name")] {
+        for command in ["drain", "undrain", "remove"] {
+            let mut found = grammar.clone();
+            let found = found.find_subcommand_mut(of).and_then(|group| group.find_subcommand_mut(command)).unwrap();
+            let help = found.render_long_help().to_string();
+            assert!(!help.contains(other), "{of} {command}: {help}");
+            assert!(
+                !help.contains(if of == "node" { "device remove" } else { "node remove" }),
+                "{of} {command}: {help}"
+            );
+        }
+    }
 }

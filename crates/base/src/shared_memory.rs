@@ -18,4 +18,8 @@ pub trait SharedMemory {
 
     /// The same to write: whatever was written before is seen by the other process when it sees this.
     fn store(&self, at: usize, number: u32) -> Option<()>;
+
+    /// Sets bits of such a number, and leaves the others as they are, also those that the other process changes at the
+    /// same time: whatever was written before is seen by the other process when it sees these.
+    fn set_bits(&self, at: usize, bits: u32) -> Option<()>;
 }

@@ -166,7 +166,7 @@ impl AttachArgs {
     /// What is wanted, of which node.
     fn wanted(&self, client: &Client) -> Result<(Wanted, String), CliError> {
         let nodes = client.ask_all::<NodeList, _>([])?;
-        let is_local = is_local(&self.api.api);
+        let is_local = is_local(client.url());
         let (volume, user, (size_bytes, request_bytes_min), shared) = match self.volume.split_once('@') {
             Some((volume, snapshot)) => {
                 let names = [volume.to_owned(), snapshot.to_owned()];
@@ -200,8 +200,8 @@ fn user(volume: &VolumeView, asked: Option<&str>) -> Result<Option<String>, CliE
     // Two machines that write to one file system destroy it, also where they do so through one node.
     if has.in_use {
         return Err(CliError::new(format!("volume {name} is in use, through node {node}")).hint(format!(
-            "detach it on the machine that has it. If that machine is gone: azekura volume detach {name} --node {node}, after \
-             which nothing late of it is written"
+            "detach it on the machine that has it. If that machine is gone: azekura volume detach {name} --node {node} --force, \
+             after which nothing late of it is written"
         )));
     }
     Ok(Some(node.clone()))

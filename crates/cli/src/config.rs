@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand};
+use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 
 use super::config_file::{self, USUAL};
 use super::output::{print, print_json};
@@ -39,8 +39,12 @@ impl ConfigCommand {
     pub fn run<H: Here>(self) -> Result<ExitCode, CliError> {
         match self.command {
             Config::Check(CheckArgs { file, json }) => {
-                let read = config_file::check(&grammar::<H>(), &file)?;
-                let (options, notes) = (read.len(), read.notes());
+                let judge = |found: &ArgMatches| {
+                    let options = H::Node::from_arg_matches(found).map_err(|error| error.to_string())?;
+                    H::check_node(&options)
+                };
+                let (read, notes) = config_file::check(&grammar::<H>(), &file, judge)?;
+                let options = read.len();
                 if json {
                     print_json(&serde_json::json!({ "file": file, "options": options, "notes": notes }))
                 } else {

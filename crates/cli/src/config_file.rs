@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::ArgAction;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
-use clap::{Arg, Command};
+use clap::{Arg, ArgMatches, Command};
 use toml::de::{DeTable, DeValue};
 
 use super::CliError;
@@ -197,6 +197,18 @@ impl ConfigFile {
         Ok(words)
     }
 
+    /// What a node says against an option that it names as `--NAME`, by the file's line if it is there.
+    fn blame(&self, reason: &str) -> CliError {
+        let named = |entry: &&Entry| {
+            let option = format!("--{}", entry.key);
+            reason.split([' ', ',', ';', ':', '?', '(', ')']).any(|word| word == option)
+        };
+        match self.entries.iter().find(named) {
+            Some(entry) => self.told(entry, reason),
+            None => CliError::new(format!("{}: {reason}", self.path.display())),
+        }
+    }
+
     /// What the command line's rules say against an option of the file, by the file's line; what they say against
     /// another one stays.
     fn explain(&self, error: clap::Error) -> Result<CliError, clap::Error> {
@@ -207,6 +219,17 @@ impl ConfigFile {
         let what = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ");
         Ok(self.told(entry, what))
     }
+}
+
+/// What clap says, in one line and without its advice.
+fn in_a_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ").replace("\n ", "")
+}
+
+/// Ends the process as clap does that. Whoever asked for JSON gets what is wrong with the words as that.
+fn ended(error: clap::Error) -> CliError {
+    if error.use_stderr() && super::wants_json() { CliError::usage(in_a_line(&error)) } else { error.exit() }
 }
 
 /// What a key says, as words.
@@ -265,28 +288,37 @@ pub fn parse<T>(
     };
     match file {
         Some(file) if !matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
-            Err(file.explain(error).unwrap_or_else(|error| error.exit()))
+            Err(file.explain(error).unwrap_or_else(ended))
         }
-        _ => error.exit(),
+        _ => Err(ended(error)),
     }
 }
 
-/// Checks a file by itself, as if a node was started with it alone.
+/// Checks a file by itself, as if a node was started with it alone. `judge` is the node's word about its options:
+/// notes, or a reason that names the option as `--NAME`.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn check(grammar: &Command, path: &Path) -> Result<ConfigFile, CliError> {
+pub fn check(
+    grammar: &Command,
+    path: &Path,
+    judge: impl FnOnce(&ArgMatches) -> Result<Vec<String>, String>,
+) -> Result<(ConfigFile, Vec<String>), CliError> {
     let file = ConfigFile::read(path)?;
     let node = grammar.find_subcommand(NODE).ok_or_else(|| CliError::new("this program runs no node"))?;
     let words = file.words(node, |_| false)?;
     let words = ["azekura".into(), NODE.into()].into_iter().chain(words);
     match grammar.clone().try_get_matches_from(words) {
-        Ok(_) => Ok(file),
-        Err(error) => Err(file.explain(error).unwrap_or_else(|error| {
-            let text = error.to_string();
-            let what = text.split("\n\n").next().unwrap_or_default().trim_start_matches("error: ").replace("\n ", "");
-            CliError::new(format!("{}: {what}", file.path.display()))
-        })),
+        Ok(found) => match found.subcommand_matches(NODE).map_or(Ok(Vec::new()), judge) {
+            Ok(notes) => {
+                let all = file.notes().into_iter().chain(notes).collect();
+                Ok((file, all))
+            }
+            Err(reason) => Err(file.blame(&reason)),
+        },
+        Err(error) => Err(file
+            .explain(error)
+            .unwrap_or_else(|error| CliError::new(format!("{}: {}", file.path.display(), in_a_line(&error))))),
     }
 }
 

@@ -6,27 +6,79 @@ use std::time::{Duration, Instant};
 use azekura_api::endpoint::{DeviceDrain, DeviceList, DeviceUndrain, NodeDrain, NodeUndrain, Status};
 use azekura_api::{DeviceView, NoQuery};
 use azekura_base::DeviceId;
-use azekura_client::Client;
+use azekura_client::{Client, ClientError};
 use clap::Args;
 
 use super::output::{print, print_json};
 use super::progress::Progress;
-use super::removal::Member;
 use super::{ApiArgs, CliError, lists};
 
 /// Pause between two looks with --wait.
 const WAIT_STEP: Duration = Duration::from_millis(500);
 
+/// What draining is.
+const DRAINING: &str = "Copies move away a few at a time ('azekura cluster set moves-at-once N'), while clients read and \
+    write. It is refused when the other devices have no room, or when copies could not be kept apart without it. \
+    'azekura device list' shows how many groups are left; 'undrain' calls it off.";
+
+/// The node whose devices are to be emptied, or to take data again.
+#[derive(Debug, Args)]
+pub struct NodeName {
+    /// The node's name.
+    name: String,
+}
+
+/// The device that is to be emptied, or to take data again.
+#[derive(Debug, Args)]
+pub struct DeviceName {
+    /// The device: its number, NODE/NAME, or its name if only one has it.
+    name: String,
+}
+
+/// What can be drained.
+pub trait Drained: Args {
+    /// Its name.
+    fn name(&self) -> String;
+    /// Begins to empty it.
+    fn drain(client: &Client, name: String) -> Result<Vec<DeviceView>, ClientError>;
+    /// Ends that.
+    fn undrain(client: &Client, name: String) -> Result<Vec<DeviceView>, ClientError>;
+}
+
+impl Drained for NodeName {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn drain(client: &Client, name: String) -> Result<Vec<DeviceView>, ClientError> {
+        client.ask::<NodeDrain>([name], &NoQuery {})
+    }
+
+    fn undrain(client: &Client, name: String) -> Result<Vec<DeviceView>, ClientError> {
+        client.ask::<NodeUndrain>([name], &NoQuery {})
+    }
+}
+
+impl Drained for DeviceName {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn drain(client: &Client, name: String) -> Result<Vec<DeviceView>, ClientError> {
+        client.ask::<DeviceDrain>([name], &NoQuery {})
+    }
+
+    fn undrain(client: &Client, name: String) -> Result<Vec<DeviceView>, ClientError> {
+        client.ask::<DeviceUndrain>([name], &NoQuery {})
+    }
+}
+
 /// What is to be emptied.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Copies move away a few at a time ('azekura cluster set moves-at-once N'), while clients read and \
-    write. It is refused when the other devices have no room, or when copies could not be kept apart without it. \
-    'azekura device list' shows how many groups are left; 'undrain' calls it off."
-)]
-pub struct DrainArgs {
-    /// A device (its number, NODE/NAME, or its name if only one has it), or a node's name.
-    name: String,
+#[command(after_help = DRAINING)]
+pub struct DrainArgs<D: Drained> {
+    #[command(flatten)]
+    of: D,
     /// Wait until nothing is left, at most this many seconds; tells how far it is.
     #[arg(long, value_name = "SECS")]
     wait: Option<u64>,
@@ -36,21 +88,18 @@ pub struct DrainArgs {
 
 /// What is to take data again.
 #[derive(Debug, Args)]
-pub struct UndrainArgs {
-    /// A device (its number, NODE/NAME, or its name if only one has it), or a node's name.
-    name: String,
+pub struct UndrainArgs<D: Drained> {
+    #[command(flatten)]
+    of: D,
     #[command(flatten)]
     api: ApiArgs,
 }
 
-impl DrainArgs {
+impl<D: Drained> DrainArgs<D> {
     /// Drains a node or a device.
-    pub fn run(&self, member: Member) -> Result<ExitCode, CliError> {
-        let (client, name) = (self.api.client()?, [self.name.clone()]);
-        let mut devices = match member {
-            Member::Node => client.ask::<NodeDrain>(name, &NoQuery {})?,
-            Member::Device => client.ask::<DeviceDrain>(name, &NoQuery {})?,
-        };
+    pub fn run(&self) -> Result<ExitCode, CliError> {
+        let client = self.api.client()?;
+        let mut devices = D::drain(&client, self.of.name())?;
         if let Some(seconds) = self.wait {
             devices = wait(&client, &devices, Duration::from_secs(seconds))?;
         }
@@ -58,15 +107,10 @@ impl DrainArgs {
     }
 }
 
-impl UndrainArgs {
+impl<D: Drained> UndrainArgs<D> {
     /// Undrains a node or a device.
-    pub fn run(&self, member: Member) -> Result<ExitCode, CliError> {
-        let (client, name) = (self.api.client()?, [self.name.clone()]);
-        let devices = match member {
-            Member::Node => client.ask::<NodeUndrain>(name, &NoQuery {})?,
-            Member::Device => client.ask::<DeviceUndrain>(name, &NoQuery {})?,
-        };
-        show(&self.api, &devices)
+    pub fn run(&self) -> Result<ExitCode, CliError> {
+        show(&self.api, &D::undrain(&self.api.client()?, self.of.name())?)
     }
 }
 

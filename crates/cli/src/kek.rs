@@ -68,7 +68,7 @@ impl RewrapArgs {
         let mut all = client.send::<KekRewrap>([], &asked)?;
         while all.next.is_some() && all.next != asked.after {
             let done = all.rewrapped;
-            progress.part(done, done + all.left, format!("{done} of {} keys are wrapped anew", done + all.left));
+            progress.part(done, done + all.left, format!("{done} of {} wrapped anew", keys_are(done + all.left)));
             asked.after = all.next;
             let part = client.send::<KekRewrap>([], &asked)?;
             all.failed.extend(part.failed);
@@ -81,17 +81,26 @@ impl RewrapArgs {
         } else {
             all.failed.iter().for_each(|failed| eprintln!("warning: {failed}"));
             if all.left > 0 {
-                eprintln!("warning: {} keys are still wrapped with an older version: run it again", all.left);
+                eprintln!("warning: {} still wrapped with an older version: run it again", keys_are(all.left));
             }
             let RewrappedView { provider, version, rewrapped, by_secrets, .. } = &all;
-            let mut text = format!("{rewrapped} keys are wrapped anew, with version {version} of '{provider}'\n");
+            let mut text = format!("{} wrapped anew, with version {version} of '{provider}'\n", keys_are(*rewrapped));
             if *by_secrets > 0 {
-                text += &format!("{by_secrets} keys stay wrapped with their volumes' own secrets\n");
+                text += &format!("{} still wrapped with {}\n", keys_are(*by_secrets), own_secrets(*by_secrets));
             }
             print(&text)?;
         }
         Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
+}
+
+/// So many keys, as the subject of a sentence.
+fn keys_are(number: u64) -> String {
+    if number == 1 { "1 key is".to_owned() } else { format!("{number} keys are") }
+}
+
+fn own_secrets(number: u64) -> &'static str {
+    if number == 1 { "its volume's own secret" } else { "their volumes' own secrets" }
 }
 
 fn text(view: &KekView) -> String {
@@ -118,7 +127,7 @@ fn text(view: &KekView) -> String {
         text += &format!("{name}: {problem}\n");
     }
     if view.by_secrets > 0 {
-        text += &format!("{} more keys are wrapped with their volumes' own secrets\n", view.by_secrets);
+        text += &format!("besides, {} wrapped with {}\n", keys_are(view.by_secrets), own_secrets(view.by_secrets));
     }
     match (&view.why_not, view.newest) {
         (Some(why), _) => text += &format!("can't be wrapped anew now: {why}\n"),

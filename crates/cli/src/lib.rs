@@ -5,6 +5,7 @@
 
 use std::fmt::Debug;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use azekura_client::Client;
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -20,6 +21,7 @@ mod config_file;
 mod diff;
 mod drain;
 mod endpoints;
+mod expose;
 mod host;
 mod jobs;
 mod kek;
@@ -43,6 +45,7 @@ mod snapshot;
 mod space;
 mod status;
 mod table;
+mod target;
 mod token;
 mod top;
 mod unlock;
@@ -50,7 +53,9 @@ mod volume;
 mod volume_key;
 mod watch;
 
+use output::EXIT_CODES;
 pub use output::{CliError, print, print_json};
+pub use progress::Progress;
 
 /// What the program does on its own machine.
 pub trait Here: Debug + 'static {
@@ -68,6 +73,12 @@ pub trait Here: Debug + 'static {
     /// # Errors
     /// When the node can't start, or its event loop ends.
     fn node(options: Self::Node) -> Result<ExitCode, CliError>;
+
+    /// What a node says about its options before it touches anything: notes.
+    ///
+    /// # Errors
+    /// What it refuses; it names the option as `--NAME`.
+    fn check_node(options: &Self::Node) -> Result<Vec<String>, String>;
 
     /// Looks into a device's folder, as `azekura store` says.
     ///
@@ -88,6 +99,21 @@ pub trait Here: Debug + 'static {
     fn csi(options: Self::Csi) -> Result<ExitCode, CliError>;
 }
 
+/// Where several nodes may be asked, the next one is when one has not answered within this time.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+const EXAMPLES: &str = "Examples:\n  \
+    azekura status                        is everything well, and if not, what to do\n  \
+    azekura volume create vol1 10GiB      a new volume, two copies of everything\n  \
+    azekura volume list                   all volumes\n  \
+    azekura attach vol1                   vol1 as a block device of this machine\n  \
+    azekura space                         what is promised, written, shared and free\n  \
+    azekura snapshot create vol1@monday   vol1 as it is now, to go back to\n  \
+    azekura top                           who reads and writes how much, live\n  \
+    azekura jobs                          what takes long, and how far it is\n  \
+    azekura watch                         what changes, as it changes\n\n\
+    'azekura COMMAND --help' explains a command.";
+
 /// Azekura: replicated block storage.
 ///
 /// `azekura node` runs a node on this machine. The other commands ask a running node through its REST API
@@ -97,17 +123,8 @@ pub trait Here: Debug + 'static {
     name = "azekura",
     version,
     arg_required_else_help = true,
-    after_help = "Examples:\n  \
-        azekura status                        is everything well, and if not, what to do\n  \
-        azekura volume create vol1 10GiB      a new volume, two copies of everything\n  \
-        azekura volume list                   all volumes\n  \
-        azekura attach vol1                   vol1 as a block device of this machine\n  \
-        azekura space                         what is promised, written, shared and free\n  \
-        azekura snapshot create vol1@monday   vol1 as it is now, to go back to\n  \
-        azekura top                           who reads and writes how much, live\n  \
-        azekura jobs                          what takes long, and how far it is\n  \
-        azekura watch                         what changes, as it changes\n\n\
-        'azekura COMMAND --help' explains a command."
+    after_help = EXAMPLES,
+    after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}")
 )]
 struct Cli<H: Here> {
     #[command(subcommand)]
@@ -125,6 +142,7 @@ enum Command<H: Here> {
     Scrub(scrub::ScrubArgs),
     Cluster(cluster::ClusterCommand<H>),
     Project(project::ProjectCommand),
+    Target(target::TargetCommand),
     Token(token::TokenCommand),
     Key(key::KeyCommand),
     Host(host::HostCommand),
@@ -160,8 +178,9 @@ struct VersionArgs {
 /// Which node to ask, and how to answer.
 #[derive(Clone, Debug, Args)]
 struct ApiArgs {
-    /// The REST API of any node of the cluster, or unix:DIR/api.sock: the own socket of a node of this machine, DIR
-    /// being its --data, which asks its user for no token.
+    /// The REST API of any node of the cluster, or of several with commas between: the first that answers is asked. Or
+    /// unix:DIR/api.sock: the own socket of a node of this machine, DIR being its --data, which asks its user for no
+    /// token.
     #[arg(long, value_name = "URL", env = "AZEKURA_API", default_value = "http://127.0.0.1:7180")]
     api: String,
 
@@ -171,10 +190,32 @@ struct ApiArgs {
 }
 
 impl ApiArgs {
+    /// Each of the APIs that are named.
+    fn urls(&self) -> Vec<&str> {
+        self.api.split(',').map(str::trim).collect()
+    }
+
     /// A client that tells on standard error when an answer may be out of date.
     fn client(&self) -> Result<Client, CliError> {
-        Ok(login::client(&self.api)?.on_stale(|said| eprintln!("note: {said}")))
+        let client = match self.urls()[..] {
+            [url] => login::client(url)?,
+            ref urls => first_that_answers(urls)?,
+        };
+        Ok(client.on_stale(|said| eprintln!("note: {said}")))
     }
+}
+
+/// A client of the first of several APIs that answers. One that can't be asked is passed over, too.
+fn first_that_answers(urls: &[&str]) -> Result<Client, CliError> {
+    let mut why = Vec::new();
+    for url in urls {
+        match login::client(url) {
+            Ok(client) if client.answers(ANSWER_WITHIN) => return Ok(client),
+            Ok(client) => why.push(format!("no answer from {} within {} s", client.url(), ANSWER_WITHIN.as_secs())),
+            Err(error) => why.push(error.message().to_owned()),
+        }
+    }
+    Err(CliError::unreachable(why.join("; ")))
 }
 
 /// All commands with their options and texts.
@@ -186,14 +227,18 @@ pub fn grammar<H: Here>() -> clap::Command {
 /// Runs the command line of this process.
 pub fn main<H: Here>() -> ExitCode {
     run::<H>().unwrap_or_else(|error| {
-        // Whoever asked for JSON gets it of an error, too; where the command had no such option, it did not come here.
-        if std::env::args().any(|argument| argument == "--json") {
+        if wants_json() {
             eprintln!("{}", error.json());
         } else {
             eprintln!("{error}");
         }
-        ExitCode::FAILURE
+        error.exit_code()
     })
+}
+
+/// Whoever asked for JSON gets it of an error, too, whatever command it was.
+fn wants_json() -> bool {
+    std::env::args_os().any(|argument| argument == "--json")
 }
 
 fn run<H: Here>() -> Result<ExitCode, CliError> {
@@ -208,6 +253,7 @@ fn run<H: Here>() -> Result<ExitCode, CliError> {
         Command::Scrub(arguments) => arguments.run(),
         Command::Cluster(command) => command.run(),
         Command::Project(command) => command.run(),
+        Command::Target(command) => command.run(),
         Command::Token(command) => command.run(),
         Command::Key(command) => command.run(),
         Command::Host(command) => command.run(),

@@ -7,10 +7,10 @@ use azekura_api::{DeviceState, DeviceView, Endpoint, GroupView, NoBody, NoQuery,
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use super::drain::{DrainArgs, UndrainArgs};
+use super::drain::{DeviceName, DrainArgs, UndrainArgs};
 use super::endpoints;
 use super::output::{print, print_json};
-use super::removal::{Member, RemoveArgs};
+use super::removal::RemoveDeviceArgs;
 use super::screen::Tone;
 use super::scrub::scrub_time;
 use super::table::{Align, Table};
@@ -37,12 +37,12 @@ enum Device {
     #[command(visible_alias = "ls")]
     List(ApiArgs),
     /// Empty a device: its copies move to others.
-    Drain(DrainArgs),
+    Drain(DrainArgs<DeviceName>),
     /// Let a device take data again.
-    Undrain(UndrainArgs),
+    Undrain(UndrainArgs<DeviceName>),
     /// Take a device out of the cluster for good; it is drained first.
     #[command(visible_alias = "rm")]
-    Remove(RemoveArgs),
+    Remove(RemoveDeviceArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -57,9 +57,9 @@ impl DeviceCommand {
     pub fn run(self) -> Result<ExitCode, CliError> {
         match self.command {
             Device::List(api) => list::<DeviceList, _>(&api, "There are no devices.\n", devices),
-            Device::Drain(arguments) => arguments.run(Member::Device),
-            Device::Undrain(arguments) => arguments.run(Member::Device),
-            Device::Remove(arguments) => arguments.run(Member::Device),
+            Device::Drain(arguments) => arguments.run(),
+            Device::Undrain(arguments) => arguments.run(),
+            Device::Remove(arguments) => arguments.run(),
         }
     }
 }

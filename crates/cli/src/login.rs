@@ -7,8 +7,8 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use azekura_api::NoQuery;
 use azekura_api::endpoint::{AuthorityShow, Whoami};
+use azekura_api::{NoQuery, WhoView};
 use azekura_base::{PeerKey, Token};
 use azekura_client::{Client, Trust};
 use clap::Args;
@@ -30,9 +30,9 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 #[derive(Debug, Args)]
 #[command(
     after_help = "The token is asked about, and then kept in ~/.config/azekura/login.json, which only you can read. It is\n\
-    shown to this API alone: log in at each node that you ask. A token is never an argument, since every user of a\n\
-    machine sees those. Programs name a file with a token in AZEKURA_TOKEN_FILE instead, and one with the authority's\n\
-    certificate in AZEKURA_CA_FILE.\n\n\
+    shown to this API alone: log in at each node that you ask (--api URL,URL). A token is never an argument, since\n\
+    every user of a machine sees those. Programs name a file with a token in AZEKURA_TOKEN_FILE instead, and one with\n\
+    the authority's certificate in AZEKURA_CA_FILE.\n\n\
     To another machine a token goes over https:// alone. The node proves there that the cluster's certificate authority\n\
     knows it: say which one that is, as 'azekura ca show' tells on a node's machine.\n\n\
     Examples:\n  \
@@ -175,10 +175,13 @@ pub fn client(api: &str) -> Result<Client, CliError> {
             unusable(&path, &"it is not there")
                 .hint(format!("{TOKEN_FILE} names the file with a token; unset it to use a login"))
         })?;
-        return Ok(client.with_token(&read_token(&text)?)?);
+        return Ok(client.with_token(&read_token(&text)?)?.with_token_from(format!("in {}", path.display())));
     }
     match logins()?.tokens.get(client.url()) {
-        Some(token) => Ok(client.with_token(&read_token(token)?)?),
+        Some(token) => {
+            let kept = file().map_or_else(|_| "of the login".to_owned(), |path| format!("in {}", path.display()));
+            Ok(client.with_token(&read_token(token)?)?.with_token_from(kept))
+        }
         None => Ok(client),
     }
 }
@@ -196,7 +199,23 @@ impl LoginArgs {
         };
         read.map_err(|error| CliError::new(format!("can't read the token from standard input: {error}")))?;
         let token = read_token(&text)?;
-        let client = Client::new(&self.api.api)?;
+        let mut who = None;
+        for url in self.api.urls() {
+            let found = self.log_in(url, &token).map_err(|error| match &who {
+                None => error,
+                Some(_) => error.after("there is a login at those before"),
+            })?;
+            who = Some(found);
+        }
+        match who {
+            Some(who) if self.api.json => print_json(&who),
+            _ => Ok(ExitCode::SUCCESS),
+        }
+    }
+
+    /// Keeps the token for this API, if it is taken there.
+    fn log_in(&self, url: &str, token: &Token) -> Result<WhoView, CliError> {
+        let client = Client::new(url)?;
         if client.is_local() {
             return Err(CliError::new("a node's own socket asks for no token, so there is nothing to log in at"));
         }
@@ -207,18 +226,18 @@ impl LoginArgs {
             Some(trust) => client.trusting(trust)?,
             None => client,
         };
-        let client = client.with_token(&token)?;
+        let client = client.with_token(token)?.with_token_from("from standard input".to_owned());
         let who = client.ask::<Whoami>([], &NoQuery {})?;
         if let Some(pem) = trust.map(|trust| certificate(&client, trust)).transpose()? {
             logins.authorities.insert(client.url().to_owned(), pem);
         }
         logins.tokens.insert(client.url().to_owned(), token.reveal());
         write_logins(&path, &logins)?;
-        if self.api.json {
-            return print_json(&who);
+        if !self.api.json {
+            let project = who.project.as_ref().map_or_else(String::new, |project| format!(", project {project}"));
+            print(&format!("logged in at {} as {}, role {}{project}\n", client.url(), who.name, who.role))?;
         }
-        let project = who.project.map_or_else(String::new, |project| format!(", project {project}"));
-        print(&format!("logged in at {} as {}, role {}{project}\n", client.url(), who.name, who.role))
+        Ok(who)
     }
 }
 
@@ -251,16 +270,20 @@ fn certificate(client: &Client, trust: Trust) -> Result<String, CliError> {
 impl LogoutArgs {
     /// Runs the command.
     pub fn run(self) -> Result<ExitCode, CliError> {
-        let (client, path) = (Client::new(&self.api.api)?, file()?);
+        let path = file()?;
         let mut logins = read_logins(&path)?;
-        if logins.tokens.remove(client.url()).is_none() {
-            return Err(CliError::new(format!("there is no login at {}", client.url())));
+        let clients = self.api.urls().into_iter().map(Client::new).collect::<Result<Vec<_>, _>>()?;
+        for client in &clients {
+            if logins.tokens.remove(client.url()).is_none() {
+                return Err(CliError::new(format!("there is no login at {}", client.url())));
+            }
+            logins.authorities.remove(client.url());
         }
-        logins.authorities.remove(client.url());
         write_logins(&path, &logins)?;
+        let urls: Vec<&str> = clients.iter().map(Client::url).collect();
         if self.api.json {
-            return print_json(&serde_json::json!({ "logged_out": client.url() }));
+            return print_json(&serde_json::json!({ "logged_out": urls }));
         }
-        print(&format!("logged out at {}\n", client.url()))
+        print(&format!("logged out at {}\n", urls.join(", ")))
     }
 }

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches};
 
-use super::drain::{DrainArgs, UndrainArgs};
-use super::removal::{Member, RemoveArgs, ReplaceArgs};
+use super::drain::{DrainArgs, NodeName, UndrainArgs};
+use super::removal::{RemoveNodeArgs, ReplaceArgs};
 use super::shut_out::{LetInArgs, ShutOutArgs};
 use super::{ApiArgs, CliError, Here, config_file, lists};
 
@@ -29,11 +29,11 @@ pub enum NodeCommand<H: Here> {
     /// List the nodes.
     List(ApiArgs),
     /// Empty a node.
-    Drain(DrainArgs),
+    Drain(DrainArgs<NodeName>),
     /// Let a node take data again.
-    Undrain(UndrainArgs),
+    Undrain(UndrainArgs<NodeName>),
     /// Take a node out for good.
-    Remove(RemoveArgs),
+    Remove(RemoveNodeArgs),
     /// Free a node's name for its successor.
     Replace(ReplaceArgs),
     /// Trust a node's machine no more.
@@ -48,7 +48,7 @@ impl<H: Here> FromArgMatches for NodeCommand<H> {
             Some((LIST, matches)) => Ok(NodeCommand::List(ApiArgs::from_arg_matches(matches)?)),
             Some((DRAIN, matches)) => Ok(NodeCommand::Drain(DrainArgs::from_arg_matches(matches)?)),
             Some((UNDRAIN, matches)) => Ok(NodeCommand::Undrain(UndrainArgs::from_arg_matches(matches)?)),
-            Some((REMOVE, matches)) => Ok(NodeCommand::Remove(RemoveArgs::from_arg_matches(matches)?)),
+            Some((REMOVE, matches)) => Ok(NodeCommand::Remove(RemoveNodeArgs::from_arg_matches(matches)?)),
             Some((REPLACE, matches)) => Ok(NodeCommand::Replace(ReplaceArgs::from_arg_matches(matches)?)),
             Some((SHUT_OUT, matches)) => Ok(NodeCommand::ShutOut(ShutOutArgs::from_arg_matches(matches)?)),
             Some((LET_IN, matches)) => Ok(NodeCommand::LetIn(LetInArgs::from_arg_matches(matches)?)),
@@ -68,10 +68,15 @@ impl<H: Here> Args for NodeCommand<H> {
         H::Node::augment_args(command)
             .arg(config_file::option())
             .subcommand(ApiArgs::augment_args(list).about("List the cluster's nodes"))
-            .subcommand(DrainArgs::augment_args(Command::new(DRAIN)).about("Empty a node: its copies move to others"))
-            .subcommand(UndrainArgs::augment_args(Command::new(UNDRAIN)).about("Let a node take data again"))
             .subcommand(
-                RemoveArgs::augment_args(Command::new(REMOVE).visible_alias("rm"))
+                DrainArgs::<NodeName>::augment_args(Command::new(DRAIN))
+                    .about("Empty a node: its copies move to others"),
+            )
+            .subcommand(
+                UndrainArgs::<NodeName>::augment_args(Command::new(UNDRAIN)).about("Let a node take data again"),
+            )
+            .subcommand(
+                RemoveNodeArgs::augment_args(Command::new(REMOVE).visible_alias("rm"))
                     .about("Take a node out of the cluster for good, and free its name"),
             )
             .subcommand(
@@ -98,9 +103,9 @@ impl<H: Here> NodeCommand<H> {
     pub fn run(self) -> Result<ExitCode, CliError> {
         match self {
             NodeCommand::List(api) => lists::list_nodes(&api),
-            NodeCommand::Drain(arguments) => arguments.run(Member::Node),
-            NodeCommand::Undrain(arguments) => arguments.run(Member::Node),
-            NodeCommand::Remove(arguments) => arguments.run(Member::Node),
+            NodeCommand::Drain(arguments) => arguments.run(),
+            NodeCommand::Undrain(arguments) => arguments.run(),
+            NodeCommand::Remove(arguments) => arguments.run(),
             NodeCommand::Replace(arguments) => arguments.run(),
             NodeCommand::ShutOut(arguments) => arguments.run(),
             NodeCommand::LetIn(arguments) => arguments.run(),

@@ -13,8 +13,15 @@ pub struct Progress<W: Write = Stderr> {
     last: String,
 }
 
+impl Default for Progress {
+    fn default() -> Progress {
+        Progress::new()
+    }
+}
+
 impl Progress {
     /// On standard error.
+    #[must_use]
     pub fn new() -> Progress {
         let bar = ProgressBar::no_length();
         Progress { lines: stderr(), bar: (!bar.is_hidden()).then_some(bar), last: String::new() }

@@ -3,14 +3,21 @@
 use std::process::ExitCode;
 use std::str::FromStr;
 
-use azekura_api::endpoint::{ProjectChange, ProjectCreate, ProjectDelete, ProjectList, ProjectShow};
-use azekura_api::{ChangeProject, CreateProject, NoQuery, ProjectQuota, ProjectView};
-use azekura_base::Size;
+use azekura_api::endpoint::{
+    GrantList, ProjectChange, ProjectCreate, ProjectDelete, ProjectList, ProjectShow, VolumeList,
+};
+use azekura_api::{ChangeProject, CreateProject, ErrorCode, GrantView, NoQuery, ProjectQuota, ProjectView};
+use azekura_base::{Size, project_of};
+use azekura_client::Client;
 use clap::{Args, Subcommand};
+use serde::Serialize;
 
 use super::output::{print, print_json};
 use super::table::{Align, Table};
 use super::{ApiArgs, CliError};
+
+/// Names of each kind that 'project show' tells.
+const NAMES_MAX: usize = 20;
 
 /// Projects: volumes and grants that belong together, kept apart from those of others, with quotas.
 ///
@@ -35,7 +42,7 @@ enum Project {
     /// List all projects that one has to do with.
     #[command(visible_alias = "ls")]
     List(ApiArgs),
-    /// Show a project: what it may have, and what it has.
+    /// Show a project: what it may have, what it has, and how that is named.
     Show(NameArgs),
     /// Change what a project may have. A quota may be less than what is used: then nothing more is made.
     #[command(after_help = "Examples:\n  \
@@ -163,7 +170,10 @@ impl ProjectCommand {
                 print(&table(&projects))
             }
             Project::Show(NameArgs { name, api }) => {
-                show(&api.client()?.ask::<ProjectShow>([name], &NoQuery {})?, api.json)
+                let client = api.client()?;
+                let project = client.ask::<ProjectShow>([name], &NoQuery {})?;
+                let has = Contents::of(&client, &project.name)?;
+                if api.json { print_json(&Shown { project, has }) } else { print(&has.told(&project)) }
             }
             Project::Set(arguments) => arguments.run(),
             Project::Delete(NameArgs { name, api }) => {
@@ -175,6 +185,54 @@ impl ProjectCommand {
                 }
             }
         }
+    }
+}
+
+/// A project, and the names of what is in it.
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    project: ProjectView,
+    #[serde(flatten)]
+    has: Contents,
+}
+
+/// The names of what is in a project.
+#[derive(Serialize)]
+struct Contents {
+    volume_names: Vec<String>,
+    /// Of tokens, keys and hosts that one may see.
+    grant_names: Option<Vec<String>>,
+}
+
+impl Contents {
+    fn of(client: &Client, project: &str) -> Result<Contents, CliError> {
+        let mut volume_names: Vec<String> =
+            client.ask_all::<VolumeList, _>([])?.into_iter().map(|volume| volume.name).collect();
+        volume_names.retain(|name| project_of(name) == project);
+        let grants = match client.ask::<GrantList>([], &NoQuery {}) {
+            // Not everybody may see them.
+            Err(error) if error.code() == Some(ErrorCode::Forbidden) => None,
+            grants => Some(grants?),
+        };
+        let own = |grants: Vec<GrantView>| grants.into_iter().filter(|grant| grant.project == project);
+        let grant_names = grants.map(|grants| own(grants).map(|grant| grant.name).collect());
+        Ok(Contents { volume_names, grant_names })
+    }
+
+    fn told(&self, project: &ProjectView) -> String {
+        let line = |what: &str, names: &[String], list: &str| match names {
+            [] => String::new(),
+            [first @ .., _] if first.len() < NAMES_MAX => format!("  {what:<8} {}\n", names.join(", ")),
+            _ => format!(
+                "  {what:<8} {}, and {} more ({list})\n",
+                names[..NAMES_MAX].join(", "),
+                names.len() - NAMES_MAX
+            ),
+        };
+        let volumes = line("volumes", &self.volume_names, "azekura volume list");
+        let grants = line("grants", self.grant_names.as_deref().unwrap_or_default(), "azekura token, key, host list");
+        format!("{}{volumes}{grants}", table(std::slice::from_ref(project)))
     }
 }
 
@@ -234,7 +292,14 @@ mod tests {
             grants: 2,
             created: String::new(),
         };
-        let text = table(&[project]);
+        let text = table(std::slice::from_ref(&project));
         assert!(text.contains("1GiB of 1TiB") && text.contains("accounts") && text.contains("all"), "{text}");
+        let names = |count: usize| (0..count).map(|number| format!("accounts/v{number}")).collect::<Vec<_>>();
+        let told = |volumes, grants| Contents { volume_names: names(volumes), grant_names: grants }.told(&project);
+        assert_eq!(told(0, None), text);
+        let all = told(NAMES_MAX, Some(vec!["ann".into()]));
+        assert!(all.contains("accounts/v19\n  grants   ann\n") && !all.contains("more"), "{all}");
+        let most = told(NAMES_MAX + 2, None);
+        assert!(most.contains("accounts/v19, and 2 more (azekura volume list)") && !most.contains("v20"), "{most}");
     }
 }

@@ -18,18 +18,42 @@ pub enum Member {
     Device,
 }
 
-/// What leaves the cluster for good.
+/// What all that leaves the cluster for good is told.
+const REMOVED: &str =
+    "The data folder of what was removed is not let in again: give a machine that comes back an empty one.";
+
+/// A node that leaves the cluster for good.
 #[derive(Debug, Args)]
-#[command(after_help = "It is refused while its copies are needed, and says what to do then. In order:\n  \
+#[command(after_help = format!("It is refused while its copies are needed, and says what to do then. In order:\n  \
     azekura node drain n3 --wait 3600      its copies move to other nodes, while it runs\n  \
     (stop its process)\n  \
     azekura node remove n3                 its name is free\n\n\
-    For a machine or a device that will never come back:\n  \
-    azekura node remove n3 --lost          its copies are made anew from the others'\n\n\
-    The data folder of what was removed is not let in again: give a machine that comes back an empty one.")]
-pub struct RemoveArgs {
-    /// A node's name, or a device (its number, NODE/NAME, or its name if only one has it).
+    For a machine that will never come back:\n  \
+    azekura node remove n3 --lost          its copies are made anew from the others'\n\n{REMOVED}"))]
+pub struct RemoveNodeArgs {
+    /// The node's name.
     name: String,
+    #[command(flatten)]
+    how: RemoveArgs,
+}
+
+/// A device that leaves the cluster for good.
+#[derive(Debug, Args)]
+#[command(after_help = format!("It is refused while its copies are needed, and says what to do then. In order:\n  \
+    azekura device drain n3/device-1 --wait 3600      its copies move to other devices\n  \
+    azekura device remove n3/device-1                 its folder can go at the node's next stop\n\n\
+    For a device that will never come back:\n  \
+    azekura device remove n3/device-1 --lost          its copies are made anew from the others'\n\n{REMOVED}"))]
+pub struct RemoveDeviceArgs {
+    /// The device: its number, NODE/NAME, or its name if only one has it.
+    name: String,
+    #[command(flatten)]
+    how: RemoveArgs,
+}
+
+/// How something leaves the cluster for good.
+#[derive(Debug, Args)]
+struct RemoveArgs {
     /// It will never come back: its copies are made anew from the other copies. Refused when it has the last one of
     /// anything.
     #[arg(long)]
@@ -64,18 +88,31 @@ pub struct DeleteClassArgs {
     api: ApiArgs,
 }
 
+impl RemoveNodeArgs {
+    /// Removes a node.
+    pub fn run(&self) -> Result<ExitCode, CliError> {
+        self.how.run(Member::Node, &self.name)
+    }
+}
+
+impl RemoveDeviceArgs {
+    /// Removes a device.
+    pub fn run(&self) -> Result<ExitCode, CliError> {
+        self.how.run(Member::Device, &self.name)
+    }
+}
+
 impl RemoveArgs {
-    /// Removes a node or a device.
-    pub fn run(&self, member: Member) -> Result<ExitCode, CliError> {
+    fn run(&self, member: Member, name: &str) -> Result<ExitCode, CliError> {
         let what = match member {
             Member::Node => "Node",
             Member::Device => "Device",
         };
-        let removed = remove(&self.api, member, &self.name, self.lost)?;
+        let removed = remove(&self.api, member, name, self.lost)?;
         if self.api.json {
             return print_json(&removed);
         }
-        print(&format!("{what} {} is removed{}.\n", self.name, rest(&removed)))
+        print(&format!("{what} {name} is removed{}.\n", rest(&removed)))
     }
 }
 

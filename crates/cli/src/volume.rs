@@ -12,6 +12,7 @@ use clap::{Args, Subcommand};
 
 use super::class::Ack;
 use super::endpoints;
+use super::expose::ExposeCommand;
 use super::limits::{LimitArgs, LimitVolumeArgs, limit};
 use super::output::{print, print_json};
 use super::protect::{ProtectArgs, protect};
@@ -56,10 +57,14 @@ enum Volume {
         attaching it by name is for orchestrators, and for taking it away from a node that hangs. When this command \
         has succeeded, no write of whoever was cut off can be applied any more.")]
     Attach(AttachArgs),
-    /// Take a volume away from a node's clients; they are cut off.
-    #[command(after_help = "Example:\n  azekura volume detach vol1 --node n2\n\n\
-        When this command has succeeded, no write of theirs can be applied any more. Unmount first.")]
+    /// Take a volume away from a node, or with --force from its clients, which are cut off.
+    #[command(after_help = "Examples:\n  \
+        azekura volume detach vol1 --node n2           unless clients use it there\n  \
+        azekura volume detach vol1 --node n2 --force   and cut off whoever does\n\n\
+        When this command has succeeded, no write of who was cut off can be applied any more. Unmount first.")]
     Detach(DetachArgs),
+    #[command(flatten)]
+    Expose(ExposeCommand),
     /// Open a volume that is encrypted with a secret of its own.
     #[command(after_help = "Example:\n  azekura volume unlock safe --secret-file safe.secret\n\n\
         The nodes that it is attached to know its key from then on, until it is detached by name or they restart. The CSI \
@@ -199,6 +204,9 @@ struct DetachArgs {
     /// The node that it is taken from [default: every node].
     #[arg(long)]
     node: Option<String>,
+    /// Although clients use it there, which are cut off.
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -248,6 +256,7 @@ impl VolumeCommand {
             }
             Volume::Attach(arguments) => attach(arguments),
             Volume::Detach(arguments) => detach(arguments),
+            Volume::Expose(command) => command.run(),
             Volume::Unlock(arguments) => unlock(arguments),
             Volume::ChangeSecret(arguments) => change_secret(arguments),
             Volume::Key(arguments) => key(arguments),
@@ -432,8 +441,8 @@ fn attach(arguments: AttachArgs) -> Result<ExitCode, CliError> {
 }
 
 fn detach(arguments: DetachArgs) -> Result<ExitCode, CliError> {
-    let DetachArgs { name, node, api } = arguments;
-    let volume = api.client()?.send::<VolumeDetach>([name.clone()], &DetachVolume { node })?;
+    let DetachArgs { name, node, force, api } = arguments;
+    let volume = api.client()?.send::<VolumeDetach>([name.clone()], &DetachVolume { node, force })?;
     if api.json { print_json(&volume) } else { print(&format!("Volume {name} is detached.\n")) }
 }
 

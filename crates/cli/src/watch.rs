@@ -146,7 +146,8 @@ fn node(view: &NodeView) -> String {
     let mut told = vec![if view.alive { "alive" } else { "NOT ALIVE" }];
     let more = [(view.leader, "leader"), (view.removed, "removed"), (view.shut_out, "shut out")];
     told.extend(more.into_iter().filter_map(|(is, word)| is.then_some(word)));
-    format!("{}: {}, {} devices", view.name, told.join(", "), view.devices)
+    let devices = if view.devices == 1 { "device" } else { "devices" };
+    format!("{}: {}, {} {devices}", view.name, told.join(", "), view.devices)
 }
 
 fn job(view: &JobView) -> String {

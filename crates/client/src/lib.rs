@@ -17,7 +17,7 @@ use std::io::{self, BufReader, Read};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use azekura_api::endpoint::{Answer as _, Watch};
+use azekura_api::endpoint::{Answer as _, Health, Watch};
 use azekura_api::{
     Endpoint, ErrorBody, ErrorCode, Method, NEXT_HEADER, NoBody, NoQuery, PAGE_MAX, PageQuery, STALE_HEADER, WatchQuery,
 };
@@ -184,6 +184,8 @@ pub struct Client {
     trusts: bool,
     /// The header that proves a grant.
     proof: Option<String>,
+    /// Where its token is from, in words.
+    token_from: String,
     /// Told when an answer may be out of date.
     stale: fn(&str),
 }
@@ -210,14 +212,20 @@ impl Client {
         if let Some(path) = trimmed.strip_prefix(LOCAL) {
             let agent = Agent::with_parts(config(), local::Socket(PathBuf::from(path)), local::NoNames);
             let (url, base) = (trimmed.to_owned(), LOCAL_URL.to_owned());
-            return Ok(Client { agent, url, base, trusts: false, proof: None, stale: |_| {} });
+            return Ok(Client::showing_nothing(agent, url, base));
         }
         let url = if trimmed.contains("://") { trimmed.to_owned() } else { format!("http://{trimmed}") };
         let known = ["http://", "https://"].iter().any(|scheme| url.starts_with(scheme));
         if !known || url.parse::<ureq::http::Uri>().is_err() {
             return Err(invalid("it can't be read"));
         }
-        Ok(Client { agent: config().into(), base: url.clone(), url, trusts: false, proof: None, stale: |_| {} })
+        let base = url.clone();
+        Ok(Client::showing_nothing(config().into(), url, base))
+    }
+
+    fn showing_nothing(agent: Agent, url: String, base: String) -> Client {
+        let token_from = "that was shown".to_owned();
+        Client { agent, url, base, trusts: false, proof: None, token_from, stale: |_| {} }
     }
 
     /// Knows the nodes by this authority, where they are asked over HTTPS.
@@ -244,6 +252,12 @@ impl Client {
             return Err(ClientError::InClear { url: self.url });
         }
         Ok(Client { proof: Some(format!("Bearer {}", token.reveal())), ..self })
+    }
+
+    /// Says where the token is from, for whoever reads that it is refused: such as `in FILE`.
+    #[must_use]
+    pub fn with_token_from(self, from: String) -> Client {
+        Client { token_from: from, ..self }
     }
 
     /// The same, for a request that has a secret in it.
@@ -287,6 +301,14 @@ impl Client {
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Whether somebody answers there within this time, whatever the answer is.
+    #[must_use]
+    pub fn answers(&self, within: Duration) -> bool {
+        let Ok(url) = self.address::<Health>(&[], &NoQuery {}) else { return false };
+        let request = self.agent.get(url).config().timeout_global(Some(within)).build();
+        request.call().is_ok()
     }
 
     /// Asks for something that takes no body.
@@ -414,9 +436,23 @@ impl Client {
         if !status.is_success() {
             let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
             let told = body.ok().and_then(|body| serde_json::from_slice::<ErrorBody>(&body).ok());
-            return Err(told.map_or_else(|| foreign(format!("answered {status}")), ClientError::Failed));
+            return Err(told.map_or_else(|| foreign(format!("answered {status}")), |told| self.failed(told)));
         }
         Ok(response)
+    }
+
+    /// What the node says of a failure. To whoever proves nothing, or something wrong, it says the same; here it is
+    /// known which of both it was.
+    fn failed(&self, told: ErrorBody) -> ClientError {
+        if told.code != ErrorCode::Unauthorized || self.proof.is_none() {
+            return ClientError::Failed(told);
+        }
+        let message = format!(
+            "the token {} is not known at {}: it has ended, was revoked, or is another cluster's",
+            self.token_from, self.url
+        );
+        let hint = "ask an administrator for a new one ('azekura token create'), and log in with it ('azekura login')";
+        ClientError::Failed(ErrorBody { message, hint: Some(hint.to_owned()), ..told })
     }
 }
 

@@ -169,3 +169,23 @@ impl Endpoint for Numbers {
         Some(NoBody {})
     }
 }
+
+#[test]
+fn who_shows_a_token_that_is_not_known_is_told_so() {
+    let refusal = "HTTP/1.1 401 Unauthorized\r\nContent-Type: application/json\r\nContent-Length: 58\r\n\r\n\
+                   {\"code\":\"unauthorized\",\"message\":\"asks for a grant\",\"x\":1}";
+    assert_eq!(refusal.split("\r\n\r\n").nth(1).map(str::len), Some(58));
+    let token = Token { id: azekura_base::GrantId(1), secret: azekura_base::Secret([7; 32]) };
+    let (client, asked) = server(refusal);
+    let error = client.ask::<VolumeShow>(["v".into()], &NoQuery {}).unwrap_err();
+    assert_eq!(error.to_string(), "asks for a grant");
+    asked.join().unwrap();
+    let (client, asked) = server(refusal);
+    let client = client.with_token(&token).unwrap().with_token_from("in FILE".into());
+    let error = client.ask::<VolumeShow>(["v".into()], &NoQuery {}).unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::Unauthorized));
+    assert!(error.to_string().starts_with("the token in FILE is not known at http://127.0.0.1:"), "{error}");
+    assert!(error.to_string().contains("has ended, was revoked, or is another cluster's"), "{error}");
+    assert!(error.hint().is_some_and(|hint| hint.contains("azekura login")), "{:?}", error.hint());
+    asked.join().unwrap();
+}

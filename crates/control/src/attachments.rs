@@ -82,6 +82,14 @@ pub trait DataPlane: Send + Sync + 'static {
     /// How far those volumes are.
     fn rekeying(&self) -> Later<'_, BTreeMap<VolumeId, RekeyProgress>>;
 
+    /// Serves a volume at a unix socket of this machine by vhost-user, also after this process's end, until it is
+    /// asked not to. `socket`: its place in the folder for these; `None`: as the volume is called. Else why not, as a
+    /// sentence's end.
+    fn expose(&self, volume: String, socket: Option<String>) -> Later<'_, Result<(), String>>;
+
+    /// No longer at this socket; `None`: at none that was asked for. Who is connected stays. Else why not.
+    fn unexpose(&self, volume: String, socket: Option<String>) -> Later<'_, Result<(), String>>;
+
     /// Those of these processes (node and incarnation) that have certainly ended.
     fn ended(&self, processes: Vec<(NodeId, u64)>) -> Later<'_, BTreeSet<(NodeId, u64)>>;
 }
@@ -147,6 +155,24 @@ impl Wanting {
     fn held(&self, model: &Model, volume: &str) -> Option<Had> {
         let id = model.volumes.get(volume)?.id;
         self.had(model.attachments.get(&id).filter(|record| !record.fence_due)?)
+    }
+}
+
+/// Attachments that keep a volume.
+#[derive(Clone, Copy, Debug)]
+enum Counted {
+    /// All, also what was only asked for by name.
+    All,
+    /// Those of clients, of this node or of any. What was only asked for by name has no process, and nobody to cut off.
+    Clients(Option<NodeId>),
+}
+
+impl Counted {
+    fn counts(self, entry: &AttachmentRecord) -> bool {
+        match self {
+            Counted::All => true,
+            Counted::Clients(node) => entry.incarnation.is_some() && node.is_none_or(|node| node == entry.node),
+        }
     }
 }
 
@@ -251,7 +277,19 @@ impl Attacher {
         self.put_out(volume, &names).await
     }
 
-    /// Ends a volume's attachment to a node, or all of them.
+    /// Ends a volume's attachment to a node, or all of them, when no clients use it there.
+    ///
+    /// # Errors
+    /// [`MetaError::InUse`] when clients use it, and what [`Attacher::detach`] refuses.
+    pub async fn detach_unused(&self, volume: &str, node: Option<&str>) -> Result<ChangedAttachments, MetaError> {
+        let wanted = node.map(|name| node_of(&self.meta.model(), name)).transpose()?;
+        if self.stand(volume, Counted::Clients(wanted)).await? {
+            return Err(MetaError::InUse { volume: volume.to_owned(), what: "detached" });
+        }
+        self.detach(volume, node).await
+    }
+
+    /// Ends a volume's attachment to a node, or all of them, and cuts off their clients.
     pub async fn detach(&self, volume: &str, node: Option<&str>) -> Result<ChangedAttachments, MetaError> {
         let wanted = node.map(|name| node_of(&self.meta.model(), name)).transpose()?;
         let known = self.meta.attachments_of(volume).await?;
@@ -265,6 +303,12 @@ impl Attacher {
     /// Whether a volume has users, or may get them any moment: attachments of processes that are not known to have
     /// ended. Clients that are just leaving get [`LEAVING_WAIT`] for that.
     pub async fn is_in_use(&self, volume: &str) -> Result<bool, MetaError> {
+        self.stand(volume, Counted::All).await
+    }
+
+    /// Whether attachments that count stand, of processes that are not known to have ended. Those that are there by
+    /// name do so at once, others after [`LEAVING_WAIT`].
+    async fn stand(&self, volume: &str, counted: Counted) -> Result<bool, MetaError> {
         let until = Instant::now() + LEAVING_WAIT;
         loop {
             let mut models = self.meta.watch_model();
@@ -274,13 +318,16 @@ impl Attacher {
             let is_gone = |entry: &AttachmentRecord| {
                 entry.incarnation.is_some_and(|incarnation| gone.contains(&(entry.node, incarnation)))
             };
-            let stands = |entry: &AttachmentRecord| entry.pinned || !is_gone(entry);
-            if !known.attachments.iter().any(stands) {
-                return Ok(false);
+            let mut is_any = false;
+            for entry in &known.attachments {
+                let stays = matches!(counted, Counted::All) && entry.pinned;
+                is_any |= counted.counts(entry) && (stays || !is_gone(entry));
+                if stays {
+                    return Ok(true);
+                }
             }
-            let stays = known.attachments.iter().any(|entry| entry.pinned);
-            if stays || Instant::now() >= until {
-                return Ok(true);
+            if !is_any || Instant::now() >= until {
+                return Ok(is_any);
             }
             let _news = tokio::time::timeout(LOOK_PAUSE, models.changed()).await;
         }

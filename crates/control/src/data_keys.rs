@@ -9,13 +9,14 @@ use azekura_base::{KeyGeneration, KeyId, SecretText};
 use azekura_cipher::{Keyring, VolumeKey};
 use azekura_meta::time::now_rfc3339;
 use azekura_model::{CSI_PROVIDER, DataKeyRecord, MetaError, Model, Unknown, WrappedKey};
-use azekura_secrets::{DataKey, KekMark, KeyPlace, KeyProvider, PROVIDER_WAIT};
+use azekura_secrets::{DataKey, KekMark, KeyPlace, KeyProvider, PROVIDER_WAIT, version_of};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
 mod asking;
 mod by_secret;
 mod for_clone;
+mod known_kek;
 mod rewrap;
 
 pub use by_secret::NotOpened;
@@ -37,6 +38,8 @@ const NO_PROVIDER: &str = "it was started without --key-file, --vault and --kmip
                            opens it";
 /// What is said of a key until its provider answers for the first time.
 const ASKED: &str = "its key was asked for, and is not there yet";
+/// What is said of a generation when the node still has the one that had its number before.
+const FORMER: &str = "the node has not read of it yet";
 
 /// What is said of a key that is wrapped with its volume's own secret.
 const WAITS_FOR_SECRET: &str = "it waits for its secret: it opens when CSI stages or publishes it again, or with 'azekura \
@@ -44,10 +47,12 @@ const WAITS_FOR_SECRET: &str = "it waits for its secret: it opens when CSI stage
 
 /// Data keys as their records have them.
 type Wrapped = Vec<(KeyId, WrappedKey)>;
-/// A generation of a data key.
+/// A generation of a data key, as long as it is there: its number is given again later.
 type KeyName = (KeyId, KeyGeneration);
+/// One key for ever: a generation, and its check value, which stays when it is wrapped anew and which no other has.
+type OneKey = (KeyId, KeyGeneration, String);
 /// Generations of data keys, or why they are missing.
-type Opened = BTreeMap<KeyName, Result<Arc<VolumeKey>, String>>;
+type Opened = BTreeMap<OneKey, Result<Arc<VolumeKey>, String>>;
 
 /// The data keys of a node. Cheap to clone.
 #[derive(Clone)]
@@ -181,7 +186,7 @@ impl DataKeys {
         let place = KeyPlace { cluster, key: id };
         let (provider, wrapped, check) = match secret {
             Some(secret) => self.draw_by_secret(place, secret).await.map_err(|why| refused(why.to_string()))?,
-            None => self.draw_by_provider(place).await.map_err(refused)?,
+            None => self.draw_by_provider(model, place).await.map_err(refused)?,
         };
         let generations = vec![wrapped_now((provider, wrapped, check))];
         Ok(DataKeyRecord { id, generations, writing: None, unknown: Unknown::default() })
@@ -195,19 +200,23 @@ impl DataKeys {
     pub async fn draw_next(&self, model: &Model, key: KeyId) -> Result<WrappedKey, MetaError> {
         let refused = |reason: String| MetaError::NotRotated { reason };
         let cluster = number(model).map_err(|why| refused(why.to_owned()))?;
-        Ok(wrapped_now(self.draw_by_provider(KeyPlace { cluster, key }).await.map_err(refused)?))
+        Ok(wrapped_now(self.draw_by_provider(model, KeyPlace { cluster, key }).await.map_err(refused)?))
     }
 
     /// The provider, what it has wrapped, and the check value.
-    async fn draw_by_provider(&self, place: KeyPlace) -> Result<(&'static str, String, String), String> {
+    async fn draw_by_provider(&self, model: &Model, place: KeyPlace) -> Result<(&'static str, String, String), String> {
         let provider = self.wraps().map_err(|why| format!("this node can't encrypt: {why}"))?;
+        let asked = Arc::clone(&provider);
         let wrapped = within(ANSWER_WAIT, move || {
             let key = DataKey::draw().map_err(|error| error.to_string())?;
             let check = key.check(place.key);
-            let wrapped = wrap(&*provider, place, &key, &check)?;
-            Ok((provider.name(), wrapped, check))
+            let wrapped = wrap(&*asked, place, &key, &check)?;
+            Ok((wrapped, check))
         });
-        wrapped.await
+        let (wrapped, check) = wrapped.await?;
+        let name = provider.name();
+        self.expect_known_kek(model, &provider, version_of(name, &wrapped)).await?;
+        Ok((name, wrapped, check))
     }
 
     /// Of each provider, its keys.
@@ -239,10 +248,18 @@ impl DataKeys {
         self.state().opened.values().any(|key| key.as_ref().is_err_and(|why| why != WAITS_FOR_SECRET))
     }
 
-    /// Why a generation of a data key is missing, if it was asked for.
+    /// Why a generation of a data key is missing, if it was asked for, or if another one that had its number before is
+    /// there.
     #[must_use]
-    pub fn why_not_opened(&self, key: KeyId, number: KeyGeneration) -> Option<String> {
-        self.state().opened.get(&(key, number))?.as_ref().err().cloned()
+    pub fn why_not_opened(&self, key: KeyId, generation: &WrappedKey) -> Option<String> {
+        let state = self.state();
+        match state.opened.get(&one_key(key, generation)) {
+            Some(opened) => opened.as_ref().err().cloned(),
+            None => {
+                let is_former = |(id, number, _): &OneKey| (*id, *number) == (key, generation.number);
+                state.opened.keys().any(is_former).then(|| FORMER.to_owned())
+            }
+        }
     }
 
     /// Why a key is missing that is needed here.
@@ -276,6 +293,11 @@ fn new_id() -> Result<KeyId, String> {
 fn wrapped_now((provider, wrapped, check): (&str, String, String)) -> WrappedKey {
     let (number, provider, created) = (KeyGeneration::FIRST, provider.to_owned(), now_rfc3339());
     WrappedKey { number, provider, wrapped, check, created, unknown: Unknown::default() }
+}
+
+/// What tells a generation from all others, also from those that had its number before or will have it.
+fn one_key(id: KeyId, generation: &WrappedKey) -> OneKey {
+    (id, generation.number, generation.check.clone())
 }
 
 /// The cluster's.

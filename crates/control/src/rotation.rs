@@ -193,8 +193,7 @@ pub(crate) async fn own(api: &Api, model: &Model) -> Option<NodeDataKeys> {
         let uses = shards.iter().filter_map(|shard| shard.get(at).cloned());
         let used = uses.reduce(|one, other| together(record, one, other))?;
         // The data plane serves without it as long as nobody writes with it.
-        let newest = record.newest_of_several().map(|generation| generation.number);
-        let why = newest.and_then(|newest| api.keys().why_not_opened(record.id, newest));
+        let why = record.newest_of_several().and_then(|newest| api.keys().why_not_opened(record.id, newest));
         let newest = why.map_or(used.newest, Err);
         Some((record.id.0, view(KeyUse { newest, ..used })))
     };

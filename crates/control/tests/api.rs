@@ -78,7 +78,7 @@ async fn a_cluster_through_its_api() {
     assert!((400..=415).contains(&status) && body["hint"].is_string(), "{status} {body}");
     let (status, body) = ask(n1, "GET", "/v1/nothing", None).await;
     assert_eq!((status, &body["code"]), (404, &json!("no_such_path")));
-    assert!(body["hint"].as_str().unwrap().contains("/v1/volumes, /v1/snapshots"), "{body}");
+    assert!(body["hint"].as_str().unwrap().contains("/v1/volumes, /v1/targets, /v1/snapshots"), "{body}");
     let (status, body) = ask(n1, "DELETE", "/v1/status", None).await;
     assert_eq!((status, &body["code"]), (405, &json!("no_such_method")));
     let large = "x".repeat(70_000);
@@ -228,6 +228,17 @@ async fn volumes_are_attached_and_detached() {
     );
     let (status, body) = ask(&two, "POST", "/v1/volumes/both/attach", Some(json!({ "node": "n2" }))).await;
     assert_eq!((status, body["attachments"].as_array().map(Vec::len)), (200, Some(2)), "{body}");
+    // What nobody uses is taken away; clients are cut off by force alone.
+    let (status, body) = ask(&two, "POST", "/v1/volumes/both/detach", Some(json!({ "node": "n2" }))).await;
+    assert_eq!((status, body["attachments"].as_array().map(Vec::len)), (200, Some(1)), "{body}");
+    for wish in [json!({}), json!({ "node": "n1" })] {
+        let (status, body) = ask(&two, "POST", "/v1/volumes/both/detach", Some(wish)).await;
+        assert_eq!((status, &body["code"]), (409, &json!("in_use")), "{body}");
+        assert!(body["hint"].as_str().unwrap().contains("--force cuts them off"), "{body}");
+    }
+    let (status, body) = ask(&two, "POST", "/v1/volumes/both/detach", Some(json!({ "force": true }))).await;
+    assert_eq!((status, &body["attachments"]), (200, &json!([])), "{body}");
+    attacher.attach_for_clients("both", &Wanting::of_process(NodeId(1), 7)).await.unwrap();
     for (path, wish, expected) in [
         ("/v1/volumes/none/attach", json!({ "node": "n1" }), 404),
         ("/v1/volumes/v/attach", json!({ "node": "n9" }), 404),

@@ -45,10 +45,16 @@ fn changes() -> Vec<(&'static str, &'static str, Value, &'static str)> {
         ("POST", "/v1/volumes/v/resize", json!({ "size_bytes": 2 * GIB }), "VolumeResize"),
         ("POST", "/v1/volumes/v/attach", json!({ "node": "n1" }), "VolumeAttach"),
         ("POST", "/v1/volumes/v/detach", json!({}), "VolumeDetach"),
+        ("POST", "/v1/volumes/v/expose", json!({ "vhost": "v.sock" }), "VolumeExpose"),
+        ("POST", "/v1/volumes/v/unexpose", json!({ "vhost": "v.sock" }), "VolumeUnexpose"),
         ("POST", "/v1/volumes/v/protect", protect, "VolumeProtect"),
         ("POST", "/v1/volumes/v/protect", json!({ "off": true }), "VolumeProtect"),
         ("POST", "/v1/volumes/v/limits", json!({ "iops": 1000 }), "VolumeLimit"),
         ("POST", "/v1/volumes/v/limits", json!({}), "VolumeLimit"),
+        ("POST", "/v1/targets", json!({ "name": "t" }), "TargetCreate"),
+        ("POST", "/v1/targets/t/units", json!({ "volume": "v" }), "UnitAdd"),
+        ("DELETE", "/v1/targets/t/units/0?force=true", json!({}), "UnitRemove"),
+        ("DELETE", "/v1/targets/t", json!({}), "TargetDelete"),
         ("POST", "/v1/snapshots", json!({ "volumes": ["v"], "name": "s" }), "SnapshotCreate"),
         ("POST", "/v1/volumes/v/revert", json!({ "to": "s" }), "VolumeRevert"),
         ("POST", "/v1/scrub", json!({ "volume": "v" }), "ScrubStart"),
@@ -75,7 +81,7 @@ fn changes() -> Vec<(&'static str, &'static str, Value, &'static str)> {
 }
 
 /// Those that have tests of their own.
-const ELSEWHERE: [(&str, &str); 9] = [
+const ELSEWHERE: [(&str, &str); 10] = [
     ("POST", "/v1/volumes/{name}/clone"),
     ("DELETE", "/v1/devices/{name}"),
     ("DELETE", "/v1/nodes/{name}"),
@@ -85,6 +91,7 @@ const ELSEWHERE: [(&str, &str); 9] = [
     ("POST", "/v1/volumes/{name}/unlock"),
     ("POST", "/v1/volumes/{name}/secret"),
     ("POST", "/v1/node/unlock"),
+    ("POST", "/v1/node/expose"),
 ];
 
 /// Whether a path is one of a route's.

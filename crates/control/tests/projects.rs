@@ -76,6 +76,10 @@ async fn world() -> World {
     for name in &names {
         world.root("POST", "/v1/volumes", &json!({ "name": name, "size_bytes": GIB, "class": "c" }));
     }
+    for name in names.iter().filter(|name| !name.starts_with("filler") && *name != "ours/v") {
+        world.root("POST", "/v1/targets", &json!({ "name": name, "volumes": [name] }));
+    }
+    world.root("POST", "/v1/targets", &json!({ "name": "ours/t" }));
     for name in names.iter().filter(|name| !name.starts_with("filler")) {
         // The data plane of these tests does not stop volume 2.
         let made = ask(&world.node, "POST", "/v1/snapshots", &world.admin, &json!({ "volumes": [name], "name": "s" }));
@@ -130,6 +134,10 @@ fn bodies(route: &Route, name: &str) -> Vec<Value> {
             vec![json!({ "every_seconds": 3600, "keep_seconds": 7200 }), json!({ "off": true })]
         }
         (_, "/v1/volumes/{name}/limits") => vec![json!({ "iops": 1000 }), json!({})],
+        (_, "/v1/targets") => {
+            vec![json!({ "name": name }), json!({ "name": "ours/u", "volumes": [name] })]
+        }
+        (_, "/v1/targets/{name}/units") => vec![json!({ "volume": name }), json!({ "volume": "ours/v", "lun": 9 })],
         (_, "/v1/snapshots") => vec![json!({ "volumes": [name] }), json!({ "volumes": ["ours/v", name], "name": "t" })],
         (_, "/v1/grants") => vec![json!({ "name": "g", "role": "user", "project": name.split('/').next().unwrap() })],
         (_, "/v1/keys") => {
@@ -163,6 +171,11 @@ fn paths(route: &Route, name: &str) -> Vec<String> {
         (_, ["", "v1", "volumes", "{name}", ..]) => {
             path(&route.path.replace("{name}", &volume).replace("{snapshot}", "s"))
         }
+        // Another's, and to one's own what is another's.
+        ("/v1/targets/{name}/units", _) => {
+            vec![format!("/v1/targets/{volume}/units"), "/v1/targets/ours%2Ft/units".to_owned()]
+        }
+        (_, ["", "v1", "targets", "{name}", ..]) => path(&route.path.replace("{name}", &volume).replace("{lun}", "0")),
         (_, ["", "v1", "projects", "{name}"]) => path(&format!("/v1/projects/{project}")),
         (_, ["", "v1", "grants", "{name}"]) => {
             vec![format!("/v1/grants/{project}%2F{SECRET}-ann"), format!("/v1/grants/{SECRET}-ann")]
@@ -204,7 +217,10 @@ async fn another_projects_grant_gets_nothing_and_learns_nothing() {
                     let mut answers = Vec::new();
                     for path in paths(route, name) {
                         // A clone of one's own by a name of one's own is nobody else's business.
-                        let all_own = |body: &Value| path.contains("ours%2Fv/clone") && body["name"] == "ours/c";
+                        let all_own = |body: &Value| {
+                            path.contains("ours%2Fv/clone") && body["name"] == "ours/c"
+                                || path.contains("targets/ours%2Ft") && body["volume"] == "ours/v"
+                        };
                         for body in bodies(route, name).into_iter().filter(|body| !all_own(body)) {
                             let (status, text) = ask(node, method, &path, &token, &body);
                             answers.push((path.clone(), body, status, text));
@@ -241,6 +257,10 @@ async fn another_projects_grant_gets_nothing_and_learns_nothing() {
         assert_eq!(before.snapshots_of(volume.id).count(), after.snapshots_of(volume.id).count());
         assert_eq!(before.attachments.get(&volume.id), after.attachments.get(&volume.id));
     }
+    let revision = |model: &azekura_model::Model, name: &str| model.targets[name].mod_revision;
+    for name in before.targets.keys() {
+        assert_eq!(revision(&before, name), revision(&after, name), "{name} is as it was");
+    }
     assert_eq!(before.volumes.len(), after.volumes.len(), "nothing was made under others' names, or from others'");
     let grants =
         after.grants.values().filter(|grant| grant.project != "ours" && !before.grants.values().any(|b| b == *grant));
@@ -263,6 +283,7 @@ async fn a_projects_owner_has_what_is_the_projects() {
     assert_eq!(names(&owner, "/v1/volumes?limit=1", "name"), ["ours/v"]);
     assert_eq!(names(&owner, "/v1/snapshots", "volume"), ["ours/v"]);
     assert_eq!(names(&owner, "/v1/projects", "name"), ["ours"]);
+    assert_eq!(names(&owner, "/v1/targets", "name"), ["ours/t"]);
     assert_eq!(names(&default, "/v1/projects", "name"), Vec::<String>::new());
     assert!(names(&default, "/v1/volumes", "name").iter().all(|name| !name.contains('/')));
     assert_eq!(names(&world.admin, "/v1/projects", "name"), ["ours", "rivals"]);

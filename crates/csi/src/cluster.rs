@@ -95,10 +95,10 @@ impl Cluster {
 
     /// A client with what the files have now: tokens end, and secrets of Kubernetes change under a running pod.
     fn client(&self) -> Outcome<Arc<Client>> {
-        let Shared { urls, token, certificate, current } = &*self.shared;
+        let Shared { urls, token: token_file, certificate, current } = &*self.shared;
         let unusable = |reason: String| Status::unauthenticated(reason);
         let proofs = Proofs {
-            token: token.as_deref().map(read_token).transpose().map_err(unusable)?,
+            token: token_file.as_deref().map(read_token).transpose().map_err(unusable)?,
             certificate: certificate.as_deref().map(read).transpose().map_err(unusable)?,
         };
         let mut current = current.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,6 +115,9 @@ impl Cluster {
         if let Some(text) = proofs.token.as_deref().filter(|_| !client.is_local()) {
             let token = Token::read(text.trim()).map_err(|error| Status::unauthenticated(error.to_string()))?;
             client = client.with_token(&token).map_err(unusable)?;
+            if let Some(path) = token_file {
+                client = client.with_token_from(format!("in {}", path.display()));
+            }
         }
         let client = Arc::new(client);
         current.client = Some((proofs, Arc::clone(&client)));

@@ -83,6 +83,11 @@ impl Client {
         Client { from: address, ..self }
     }
 
+    /// Its branch, which speaks `protocol`: who is at the other end is the same.
+    pub(crate) fn branch(&self, protocol: Box<dyn StreamProtocol>) -> Client {
+        Client { who: self.who.clone(), host: self.host.clone(), from: self.from, ..Client::new(protocol) }
+    }
+
     /// Its protocol, to be sent from and received into.
     pub fn protocol(&mut self) -> &mut dyn StreamProtocol {
         &mut *self.protocol

@@ -24,7 +24,8 @@ pub enum Close {
 pub enum Effect<K> {
     /// There may be something to send to a client, or it can take more: at least once after each change of either.
     Touched(K),
-    /// Close a connection.
+    /// Close a connection. Of one without a socket, [`crate::Frontend::branch_gone`] is to be told at once, whatever
+    /// the second says.
     Close(K, Close),
     /// Attach a volume to this node; [`crate::Frontend::volume_attached`] answers.
     Attach(VolumeUse),

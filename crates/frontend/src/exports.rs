@@ -6,6 +6,7 @@ use crate::attaching::Attaching;
 use crate::hosts::Admittance;
 use crate::portals::{PathState, Portals};
 use crate::reservations::{KnownReservations, Reservations};
+use crate::targets::Targets;
 use crate::verbs::{Verb, Verbs};
 use azekura_base::{BLOCK_SIZE, Bounds, HostName, LogicalBlock, VolumeId};
 use azekura_gateway::{Keyring, VolumeView};
@@ -48,7 +49,7 @@ pub trait Exports {
     }
 
     /// Whether the nexus of [`Event::WantsNexus`](crate::Event::WantsNexus) is this connection's alone. Once it is, it
-    /// stays so until the connection is closed.
+    /// stays so until the connection is closed, or [leaves](crate::Event::Leaves).
     fn has_nexus(&self) -> bool {
         true
     }
@@ -60,6 +61,24 @@ pub trait Exports {
         None
     }
 
+    /// The logical units of a target of this name that the client sees, by number, and each one's export; `None`: there
+    /// is no such target for this client.
+    fn units(&self, target: &str) -> Option<Vec<(u16, String)>> {
+        let _ = target;
+        None
+    }
+
+    /// Another number than before where [`Exports::units`] may say something else than before.
+    fn units_era(&self) -> u64 {
+        0
+    }
+
+    /// There is no target of some name: true if one may be, as far as is known yet. Then the protocol stands still, as
+    /// for [`Exports::may_come`].
+    fn units_may_come(&self) -> bool {
+        false
+    }
+
     /// Where hosts come to these exports.
     fn portals(&self) -> &Portals {
         Portals::alone()
@@ -68,7 +87,25 @@ pub trait Exports {
     /// A protocol's listing of all exports that a client may see: the bytes that `make` makes of them, in order.
     /// They are made once for all connections of `protocol`, and again when the exports have changed.
     fn listing(&self, protocol: &'static str, make: &MakeListing<'_>) -> Listing;
+
+    /// The same for a protocol whose hosts know targets of several logical units: these, and the exports that are units
+    /// of none.
+    fn units_listing(&self, protocol: &'static str, make: &MakeUnitsListing<'_>) -> Listing {
+        self.listing(protocol, &|exports| make(&mut exports.map(|(name, _)| Listed::Export(name))))
+    }
 }
+
+/// What a host is told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listed<'a> {
+    /// An export of this name.
+    Export(&'a str),
+    /// A target of this name, whose units are exports.
+    Units(&'a str),
+}
+
+/// Makes a listing of exports and targets.
+pub type MakeUnitsListing<'a> = dyn Fn(&mut dyn Iterator<Item = Listed<'_>>) -> Listing + 'a;
 
 /// Makes a listing of exports' names and descriptions.
 pub type MakeListing<'a> = dyn Fn(&mut dyn Iterator<Item = (&str, &str)>) -> Listing + 'a;
@@ -184,6 +221,8 @@ pub(crate) struct Volumes<'a, K> {
     pub host: Option<&'a HostName>,
     pub admission: &'a Admission,
     pub portals: &'a Portals,
+    pub targets: &'a Targets,
+    pub units_era: u64,
     /// The connection has its nexus.
     pub has_nexus: bool,
     /// The connection.
@@ -254,6 +293,23 @@ impl<K: Copy + Ord> Exports for Volumes<'_, K> {
         self.reservations.of(export).cloned()
     }
 
+    fn units(&self, target: &str) -> Option<Vec<(u16, String)>> {
+        let (units, may) = (self.targets.units(target)?, self.may());
+        let seen = units.iter().filter(|(_, volume)| self.all.contains_key(*volume) && may.sees(volume));
+        let seen: Vec<(u16, String)> = seen.map(|(number, volume)| (*number, volume.clone())).collect();
+        // One that is still empty is there for whoever sees all that will be in it.
+        let is_empty = || units.is_empty() && may.sees_all_within().is_some() && may.sees(target);
+        (!seen.is_empty() || is_empty()).then_some(seen)
+    }
+
+    fn units_era(&self) -> u64 {
+        self.units_era
+    }
+
+    fn units_may_come(&self) -> bool {
+        !self.is_certain && !matches!(self.may(), May::Nothing)
+    }
+
     fn portals(&self) -> &Portals {
         self.portals
     }
@@ -271,6 +327,17 @@ impl<K: Copy + Ord> Exports for Volumes<'_, K> {
             .entry((protocol, bounds))
             .or_insert_with(|| make(&mut volumes.map(|volume| (volume.name.as_str(), ""))))
             .clone()
+    }
+
+    fn units_listing(&self, protocol: &'static str, make: &MakeUnitsListing<'_>) -> Listing {
+        let may = self.may();
+        let volumes = self.all.values().filter(|volume| !volume.read_only && may.sees(&volume.name));
+        let alone = volumes.map(|volume| volume.name.as_str()).filter(|name| !self.targets.has_volume(name));
+        let targets = self.targets.names().filter(|name| self.units(name).is_some());
+        let mut all = alone.map(Listed::Export).chain(targets.map(Listed::Units));
+        let Some(bounds) = may.sees_all_within() else { return make(&mut all) };
+        let mut listings = self.listings.0.borrow_mut();
+        listings.entry((protocol, bounds)).or_insert_with(|| make(&mut all)).clone()
     }
 }
 

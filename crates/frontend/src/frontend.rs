@@ -3,6 +3,7 @@
 use crate::admission::{Admission, Who};
 use crate::attaching::Attaching;
 use crate::attachment::VolumeUse;
+use crate::branches::Branches;
 use crate::client::{Client, Ready};
 use crate::doors::Doors;
 use crate::effect::{Close, Effect};
@@ -18,22 +19,26 @@ use crate::portals::Portals;
 use crate::protocol::{Event, StreamProtocol, Tag};
 use crate::request::Request;
 use crate::reservations::KnownReservations;
+use crate::targets::Targets;
 use crate::tries::Tries;
 use crate::turns::{TurnLimits, Turns};
 use crate::work::{Step, Work};
 use crate::{CONNECTION_REQUESTS_MAX, ClientLimits};
 use azekura_base::{Generation, Repeats, Slab, VolumeId, Warning};
-use azekura_gateway::{Backend, IN_FLIGHT_BYTES_MAX, Op, Outcome, Unsettled, VolumeView, WRITE_WINDOW};
+use azekura_gateway::{Backend, IN_FLIGHT_BYTES_MAX, Outcome, Unsettled, VolumeView, WRITE_WINDOW};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 mod admission;
+mod answers;
+mod branching;
 mod closing;
 mod knowing;
 mod leaving;
 mod nexus;
 mod reserving;
+mod targets;
 mod working;
 mod writing;
 
@@ -43,6 +48,13 @@ use closing::Notice;
 pub trait Clients<K> {
     /// The client of a connection; `None` when it has ended.
     fn client(&mut self, conn: K) -> Option<&mut Client>;
+
+    /// Keeps a client whose connection has no socket, because that of its trunk is enough, and gives the connection a
+    /// name; `None`: there is no place for one.
+    fn branch(&mut self, trunk: K, client: Client) -> Option<K> {
+        let _ = (trunk, client);
+        None
+    }
 
     /// Bytes that wait to be sent to it, those among them that the system has not taken yet.
     fn unsent_bytes(&mut self, conn: K) -> usize;
@@ -115,6 +127,7 @@ pub struct Frontend<K> {
     attaching: Attaching<K>,
     missing: Missing<K>,
     members: Members<K>,
+    branches: Branches<K>,
     patience: Patience<K>,
     /// Connections that have opened a volume or a snapshot, and which, as it was when its size or limits
     /// changed last.
@@ -125,6 +138,11 @@ pub struct Frontend<K> {
     /// What those may of whom a key or a name is asked.
     admission: Arc<Admission>,
     portals: Arc<Portals>,
+    targets: Arc<Targets>,
+    /// Connections that have opened nothing and stay: sessions with targets, among others.
+    staying: BTreeSet<K>,
+    /// How often what clients see of targets may have changed.
+    units_era: u64,
     doors: Doors<K>,
     tries: Tries<K>,
     memory: Memory<K>,
@@ -152,6 +170,7 @@ impl<K: Copy + Ord> Frontend<K> {
             attaching: Attaching::default(),
             missing: Missing::default(),
             members: Members::default(),
+            branches: Branches::default(),
             patience: Patience::default(),
             opened: BTreeMap::new(),
             listings: Listings::default(),
@@ -159,6 +178,9 @@ impl<K: Copy + Ord> Frontend<K> {
             heeding: Heeding::default(),
             admission: Arc::default(),
             portals: Arc::new(Portals::alone().clone()),
+            targets: Arc::default(),
+            staying: BTreeSet::new(),
+            units_era: 0,
             doors: Doors::new(limits.connections_max),
             tries: Tries::default(),
             memory: Memory::new(MemoryLimits { bytes_max: limits.memory_bytes_max, ..MemoryLimits::default() }),
@@ -239,11 +261,13 @@ impl<K: Copy + Ord> Frontend<K> {
     /// The connection is gone: nobody waits for its answers.
     pub fn gone(&mut self, conn: K) {
         let number = self.members.number(conn);
+        let payer = self.payer(conn);
         let (mut left, mut orphans) = (0, Vec::new());
         for (token, owner) in self.running.iter_mut() {
             if let Owner::Client { waits, member, in_turn, work, .. } = owner
-                && waits.take_if(|(owner, ..)| *owner == conn).is_some()
+                && let Some((.., memory_bytes)) = waits.take_if(|(owner, ..)| *owner == conn)
             {
+                self.memory.answered(payer, memory_bytes);
                 *member = number;
                 left += 1;
                 match work {
@@ -264,14 +288,30 @@ impl<K: Copy + Ord> Frontend<K> {
         self.memory.gone(conn);
         self.turns.gone(conn);
         self.opened.remove(&conn);
+        self.staying.remove(&conn);
         self.missing.forget(conn);
         self.attaching.gone(conn).iter().for_each(|which| self.leave_if_unused(which));
+        for branch in self.branches.trunk_gone(conn) {
+            self.turns.gone(branch);
+            self.effects.push_back(Effect::Close(branch, Close::AtOnce));
+        }
     }
 
     /// Takes what a client has sent, as far as there is memory for it, up to the first request: that waits for its
     /// turn.
     pub fn pump(&mut self, conn: K, cx: &mut Context<'_, K>) {
-        self.effects.push_back(Effect::Touched(conn));
+        self.pump_one(conn, cx);
+        if let Some(trunk) = self.branches.trunk_of(conn) {
+            self.pump_one(trunk, cx);
+        }
+    }
+
+    fn pump_one(&mut self, conn: K, cx: &mut Context<'_, K>) {
+        if !self.branches.has(conn) {
+            self.effects.push_back(Effect::Touched(conn));
+        } else if self.is_cut_off(conn, cx) {
+            return;
+        }
         loop {
             let Some(client) = cx.clients.client(conn) else { return };
             if client.ready.is_some() || client.has_ended || self.tries.is_waiting(conn) {
@@ -283,6 +323,8 @@ impl<K: Copy + Ord> Frontend<K> {
                 keys: cx.backend.keys(),
                 listings: &self.listings,
                 portals: &self.portals,
+                targets: &self.targets,
+                units_era: self.units_era,
                 attaching: &self.attaching,
                 reservations: &self.reservations,
                 is_certain: self.missing.is_certain(conn),
@@ -378,22 +420,26 @@ impl<K: Copy + Ord> Frontend<K> {
                 self.mistaken(conn, address, &what, cx.now)
             }
             Event::Stays => {
+                self.staying.insert(conn);
                 self.doors.opened(conn);
                 true
             }
             Event::Opened { name } => {
-                self.doors.opened(conn);
-                // The volume was there a moment ago, in the protocol's poll.
-                let which = client.using(&name);
-                let (attachment, writes) = self.attaching.opened(conn, &which).unwrap_or((Generation::default(), true));
-                (client.volume, client.reads_only) = (Some((Arc::new(which), attachment)), !writes);
-                let view = cx.backend.volumes().get(&name).cloned();
-                self.opened.extend(view.map(|view| (conn, view)));
+                self.opens(conn, client, &name, &*cx.backend);
                 true
             }
+            Event::Leaves => self.leave(conn, client),
             Event::Request { tag, memory_bytes, request } => self.requested(conn, client, tag, memory_bytes, request),
             Event::Reserves { tag, memory_bytes, request } => {
                 self.reserves(conn, client, tag, memory_bytes, request);
+                true
+            }
+            Event::Branches(number, end) => {
+                self.branch(conn, number, end, cx);
+                true
+            }
+            Event::Tells(number) => {
+                self.look_at_branch(conn, number, cx);
                 true
             }
             Event::Closed => {
@@ -401,16 +447,32 @@ impl<K: Copy + Ord> Frontend<K> {
                 false
             }
             Event::Violation(violation) => {
-                self.effects.push_back(Effect::Close(conn, Close::AfterDrain));
-                self.violated(client, &violation, cx.now);
+                self.violated(conn, client, &violation, cx.now);
                 false
             }
         }
     }
 
+    /// A client has opened an export. It was there a moment ago, in the protocol's poll.
+    fn opens(&mut self, conn: K, client: &mut Client, name: &str, backend: &dyn Backend) {
+        self.doors.opened(conn);
+        let which = client.using(name);
+        let (attachment, writes) = self.attaching.opened(conn, &which).unwrap_or((Generation::default(), true));
+        (client.volume, client.reads_only) = (Some((Arc::new(which), attachment)), !writes);
+        #[cfg(feature = "sabotage")]
+        writes.then(|| self.branches.go_on(conn));
+        let view = backend.volumes().get(name).cloned();
+        self.opened.extend(view.map(|view| (conn, view)));
+    }
+
     /// A client has asked for something. False: that waits for its turn, and nothing more is taken meanwhile.
     fn requested(&mut self, conn: K, client: &mut Client, tag: Tag, memory_bytes: usize, request: Request) -> bool {
-        self.memory.received(conn, memory_bytes);
+        let payer = self.payer(conn);
+        self.memory.received(payer, memory_bytes);
+        #[cfg(feature = "sabotage")]
+        if crate::sabotage::goes_on_with_lost() && !matches!(request, Request::Read { .. }) {
+            self.branches.keep(conn, crate::branch::Ask::Request { tag, memory_bytes, request: request.clone() });
+        }
         let done = match self.why_barred(conn, client, &request) {
             Some(why) => Err(Outcome::Failed(why)),
             None => request.asked().ok_or(Outcome::Done),
@@ -418,6 +480,7 @@ impl<K: Copy + Ord> Frontend<K> {
         match done {
             Ok(asked) => {
                 if client.reads_only && asked.is_write() {
+                    self.memory.answered(payer, memory_bytes);
                     self.turn_away(conn, client);
                     return false;
                 }
@@ -426,60 +489,10 @@ impl<K: Copy + Ord> Frontend<K> {
                 false
             }
             Err(outcome) => {
-                self.memory.answered(conn, memory_bytes);
+                self.memory.answered(payer, memory_bytes);
                 client.protocol().reply(tag, outcome);
                 true
             }
-        }
-    }
-
-    /// What a client has sent, and has taken of its answers, since the last look: to be told whenever either changes.
-    pub fn note_traffic(&mut self, conn: K, cx: &mut Context<'_, K>) {
-        let unsent = cx.clients.unsent_bytes(conn);
-        self.memory.unsent(conn, unsent, cx.now);
-        if let Some(client) = cx.clients.client(conn) {
-            let received = client.protocol().inbox_mut().received_bytes();
-            let new = received - std::mem::replace(&mut client.received_bytes, received);
-            self.memory.moved(conn, new as usize);
-        }
-    }
-
-    /// A request of no client's, on a volume that is attached otherwise. [`Effect::Answered`] with `token` follows.
-    pub fn submit(&mut self, token: u64, volume: &str, attachment: Generation, op: Op, backend: &mut dyn Backend) {
-        let id = self.running.insert(Owner::Other(token));
-        backend.submit(id, volume, attachment, op);
-    }
-
-    /// The gateway has answered.
-    pub fn complete(&mut self, id: u64, outcome: Outcome, cx: &mut Context<'_, K>) {
-        match self.running.remove(id) {
-            None => {}
-            Some(Owner::Other(token)) => self.effects.push_back(Effect::Answered(token, outcome)),
-            Some(Owner::Step(of, step)) => self.step_ended(of, step, outcome, cx),
-            Some(owner) => self.answered(owner, |protocol, tag| protocol.reply(tag, outcome), cx),
-        }
-    }
-
-    /// A client's request has ended: it is told, if it is still there.
-    fn answered(&mut self, owner: Owner<K>, tell: impl FnOnce(&mut dyn StreamProtocol, Tag), cx: &mut Context<'_, K>) {
-        let Owner::Client { waits, volume, attachment, member, in_turn, .. } = owner else { return };
-        if let Some((conn, tag, memory_bytes)) = waits {
-            self.memory.answered(conn, memory_bytes);
-            if in_turn {
-                self.turns.ended(conn, memory_bytes);
-            }
-            if let Some(client) = cx.clients.client(conn) {
-                tell(client.protocol(), tag);
-                self.effects.push_back(Effect::Touched(conn));
-            }
-            if self.members.is_sweeping(conn) {
-                self.pump(conn, cx);
-            }
-        }
-        self.attaching.end(&volume, attachment);
-        self.leave_if_unused(&volume);
-        if let Some(number) = member {
-            self.nexus_answered(number);
         }
     }
 }

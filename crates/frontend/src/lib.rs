@@ -18,6 +18,8 @@
 mod admission;
 mod attaching;
 mod attachment;
+mod branch;
+mod branches;
 mod client;
 mod doors;
 mod effect;
@@ -42,6 +44,7 @@ mod reservations;
 pub mod sabotage;
 mod sharing;
 mod standing;
+mod targets;
 mod tries;
 mod turns;
 mod verbs;
@@ -49,10 +52,11 @@ mod work;
 
 pub use admission::{Admission, Right, Who};
 pub use attachment::{Attachment, VolumeUse};
+pub use branch::{Ask, Branch, BranchEnd, BranchNews};
 pub use client::Client;
 pub use doors::Doors;
 pub use effect::{Close, Effect};
-pub use exports::{Export, Exports, Listing, MakeListing, Opening};
+pub use exports::{Export, Exports, Listed, Listing, MakeListing, MakeUnitsListing, Opening};
 pub use frontend::{Clients, Context, Frontend};
 pub use holders::{Errand, Holders, Refusal};
 pub use hosts::{Admittance, HostProof, HostRight, Named};
@@ -65,6 +69,7 @@ pub use request::Request;
 pub use reservations::{ReservationAnswer, ReservationRequest, Reservations};
 pub use sharing::{Sharing, Wish};
 pub use standing::{ReservationNews, Standing};
+pub use targets::Targets;
 pub use turns::{TurnLimits, Turns};
 pub use verbs::{Verb, Verbs};
 

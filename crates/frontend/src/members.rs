@@ -94,6 +94,11 @@ impl<K: Copy + Ord> Members<K> {
         (requests == 0).then_some(number)
     }
 
+    /// Whether a member's connection is gone, and requests of it are under way.
+    pub fn is_leaving(&self, number: u64) -> bool {
+        self.leaving.contains_key(&number)
+    }
+
     /// A request of one whose connection is gone is answered. True when it is over.
     #[must_use]
     pub fn answered(&mut self, number: u64) -> bool {

@@ -1,5 +1,6 @@
 //! What a protocol has to do to be served.
 
+use crate::branch::BranchEnd;
 use crate::exports::Exports;
 use crate::hosts::Named;
 use crate::nexuses::Nexus;
@@ -81,11 +82,15 @@ pub enum Event {
     /// Nothing that the client had asked for before [`Protocol::sweep`] with this number can change the export any
     /// more.
     Swept(u64),
-    /// The client has opened an export: its requests follow. Once for each connection.
+    /// The client has opened an export: its requests follow. Once for each connection, unless it leaves the export.
     Opened {
         /// The export's own name, also where the client asked by another one.
         name: String,
     },
+    /// The client has stopped using the export that it has opened, and nothing that it has asked for is without its
+    /// answer: it has no nexus from now on, and the process may give the volume back. The connection stays, and may
+    /// open the export again.
+    Leaves,
     /// A request, which is owed one [`Protocol::reply`].
     Request {
         /// Its name.
@@ -105,6 +110,12 @@ pub enum Event {
         /// What is asked: boxed, since a command is long and rare, and every event would have its size.
         request: Box<ReservationRequest>,
     },
+    /// The session wants a further connection, without a socket, which opens an export of its own: a
+    /// [`Branch`](crate::Branch), whose other end this is. The number is the protocol's own, and none that another
+    /// branch of this connection has which is not over.
+    Branches(u32, BranchEnd),
+    /// The session has asked something of its branch of this number.
+    Tells(u32),
     /// The client said goodbye: what waits to be sent is sent, then the connection is closed.
     Closed,
     /// The client broke the protocol, and how: what waits to be sent is sent, then the connection is closed.

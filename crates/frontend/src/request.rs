@@ -47,6 +47,18 @@ pub enum Request {
         /// Bytes.
         len: u64,
     },
+    /// The same from another export, which the branch of this number has opened for the session that this one is a
+    /// branch of. It fails as gone when that branch is.
+    CopyFrom {
+        /// The number of the branch.
+        branch: u32,
+        /// First byte of what is copied, of the other export.
+        from: u64,
+        /// First byte of where it goes to.
+        to: u64,
+        /// Bytes.
+        len: u64,
+    },
     /// Set the bits of `bytes` in what the export holds. Atomic for each block of 4 KiB: bits that others set or clear
     /// at the same time, through any node, are lost in none of them. Only where compare-and-write is one of the
     /// export's verbs, by which it is made. A block that others change again and again fails as stale: to be asked for
@@ -95,7 +107,7 @@ impl Request {
     pub fn verb(&self) -> Verb {
         match self {
             Request::Read { .. } => Verb::Read,
-            Request::Write { .. } | Request::Copy { .. } => Verb::Write,
+            Request::Write { .. } | Request::Copy { .. } | Request::CopyFrom { .. } => Verb::Write,
             Request::CompareAndWrite { .. } | Request::Or { .. } => Verb::CompareAndWrite,
             Request::Flush => Verb::Flush,
             Request::Trim { .. } => Verb::Trim,
@@ -116,7 +128,10 @@ impl Request {
             Request::Extents { offset, len } => Op::Status { offset, len },
             // Whatever has been answered is durable; and there is no cache to warm before a client reads.
             Request::Flush | Request::Cache { .. } => return None,
-            Request::Copy { from, to, len } => return Some(Asked::Work(Work::copy(from, to, len))),
+            Request::Copy { from, to, len } => return Some(Asked::Work(Work::copy(None, from, to, len))),
+            Request::CopyFrom { branch, from, to, len } => {
+                return Some(Asked::Work(Work::copy(Some(branch), from, to, len)));
+            }
             Request::Or { offset, bytes } => return Some(Asked::Work(Work::or(offset, bytes))),
         }))
     }

@@ -38,7 +38,23 @@ pub enum Wish {
         /// The queue.
         queue: u32,
     },
-    /// The eventfds of a queue are not needed any more.
+    /// Keep this socket of the client, a stream of this machine, for [`Wish::Tell`]. Takes the place of an earlier one
+    /// of the same queue.
+    Reach {
+        /// The protocol's name for what the socket belongs to.
+        queue: u32,
+        /// The socket.
+        socket: OwnedFd,
+    },
+    /// Write these few bytes to the socket that was kept for a queue. They are lost when the client has left others
+    /// unread for so long that they do not fit, or has closed it.
+    Tell {
+        /// The queue.
+        queue: u32,
+        /// What to write.
+        bytes: Vec<u8>,
+    },
+    /// The eventfds and the socket of a queue are not needed any more.
     Forget {
         /// The queue.
         queue: u32,
@@ -74,6 +90,6 @@ pub trait Sharing {
     /// The client has written to a queue's eventfd, once or more often.
     fn rung(&mut self, queue: u32);
 
-    /// An eventfd of a queue is of no use, and why.
+    /// An eventfd or a socket of a queue is of no use, and why.
     fn refused(&mut self, queue: u32, why: String);
 }

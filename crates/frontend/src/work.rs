@@ -23,6 +23,8 @@ const TRIES_MAX: u8 = 64;
 pub(crate) enum Step {
     /// Reads what is to be written elsewhere, and writes it.
     Copy,
+    /// Reads what is to be written from the export of the session's branch of this number.
+    CopyFrom(u32),
     /// Reads bytes from this place of the request's own on, which it has been so often before.
     Look(usize, u8),
     /// Combines the bytes at this place, which had been read so often before.
@@ -43,6 +45,8 @@ pub(crate) struct Change {
 pub(crate) enum Work {
     /// Copies a range to another place.
     Copy {
+        /// The session's branch whose export it is read from; `None`: it is the same one.
+        branch: Option<u32>,
         from: u64,
         to: u64,
         len: u64,
@@ -71,9 +75,9 @@ pub(crate) struct Ends {
 }
 
 impl Work {
-    /// A copy of `len` bytes.
-    pub fn copy(from: u64, to: u64, len: u64) -> Work {
-        Work::Copy { from, to, len, read: None, has_begun: false, ends: Ends::default() }
+    /// A copy of `len` bytes, from the export that the session's branch of this number has opened, if that is another.
+    pub fn copy(branch: Option<u32>, from: u64, to: u64, len: u64) -> Work {
+        Work::Copy { branch, from, to, len, read: None, has_begun: false, ends: Ends::default() }
     }
 
     /// A combination with `bytes`.
@@ -94,10 +98,11 @@ impl Work {
             return None;
         }
         let next = match self {
-            Work::Copy { from, to, len, read, has_begun, .. } => match read.take() {
+            Work::Copy { branch, from, to, len, read, has_begun, .. } => match read.take() {
                 Some(pieces) => Some((Step::Copy, write(*to, pieces))),
                 None if !std::mem::replace(has_begun, true) => {
-                    Some((Step::Copy, Op::Read { offset: *from, len: *len }))
+                    let step = branch.map_or(Step::Copy, Step::CopyFrom);
+                    Some((step, Op::Read { offset: *from, len: *len }))
                 }
                 None => None,
             },
@@ -131,7 +136,7 @@ impl Work {
     pub fn ended(&mut self, step: Step, outcome: Outcome) {
         self.ends().under_way -= 1;
         match (self, step, outcome) {
-            (Work::Copy { read, .. }, Step::Copy, Outcome::Read(pieces)) => *read = Some(pieces),
+            (Work::Copy { read, .. }, Step::Copy | Step::CopyFrom(_), Outcome::Read(pieces)) => *read = Some(pieces),
             (Work::Or { again, .. }, Step::Change(at, tries), Outcome::Failed(IoStatus::Miscompare(_)))
                 if tries < TRIES_MAX =>
             {
@@ -270,7 +275,7 @@ mod tests {
     fn what_is_copied_is_read_and_written_and_zeros_take_no_space() {
         let mut volume = [[7_u8; 4096], [0; 4096], [1; 4096], [2; 4096]].concat();
         for (from, byte) in [(0, 7), (4096, 0)] {
-            let mut work = Work::copy(from, 8192, 4096);
+            let mut work = Work::copy(None, from, 8192, 4096);
             assert_eq!(work.outcome(), None);
             for is_zeros in [false, byte == 0] {
                 let (step, op) = work.next_step().unwrap();
@@ -285,8 +290,9 @@ mod tests {
 
     #[test]
     fn a_copy_that_nobody_waits_for_writes_nothing() {
-        let mut work = Work::copy(0, 4096, 4096);
+        let mut work = Work::copy(Some(3), 0, 4096, 4096);
         let (step, _) = work.next_step().unwrap();
+        assert_eq!(step, Step::CopyFrom(3));
         work.give_up();
         assert_eq!(work.outcome(), None, "its read is under way");
         work.ended(step, Outcome::Read(vec![Piece::Zero(4096)]));

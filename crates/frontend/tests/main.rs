@@ -5,7 +5,9 @@
 
 mod admission;
 mod attaching;
+mod branches;
 mod host_paths;
+mod leaving;
 mod limits;
 mod nexus;
 mod requests;

@@ -400,3 +400,70 @@ fn what_is_on_its_way_counts_as_written_under_its_key() {
     assert_eq!(used(&rig), (Err("it is away".to_owned()), None));
     assert_eq!(rig.gateway.key_use(KeyId(6)).writes, None);
 }
+
+/// Has requests of the volume fail when they have waited for so long.
+fn fails_after(rig: &mut Rig, bound: Duration) {
+    let view = VolumeView { io_timeout: Some(bound), ..(*rig.gateway.volumes()["v"]).clone() };
+    let group = GroupView { primary: HOME, copies: vec![HOME], primary_reads: false };
+    let groups = view.groups.iter().map(|pg| (*pg, group.clone())).collect();
+    rig.gateway.configure(BTreeMap::from([("v".into(), Arc::new(view))]), groups);
+}
+
+/// Lets time pass until the gateway has sent another write. Requests that end meanwhile have failed.
+fn next_write(rig: &mut Rig, now: &mut Duration) -> WriteRequest {
+    for _ in 0..1000 {
+        match rig.gateway.next_effect() {
+            Some(Effect::Send(_, Message::Write(write))) => return write,
+            Some(Effect::Complete(_, outcome)) => assert_eq!(outcome, Outcome::Failed(IoStatus::Io)),
+            Some(effect) => panic!("{effect:?}"),
+            None => {
+                *now += Duration::from_millis(500);
+                rig.gateway.tick(*now);
+            }
+        }
+    }
+    panic!("nothing is sent");
+}
+
+/// What was given up may still be applied: the key that it is under is needed until that is no longer so.
+#[test]
+fn what_was_given_up_counts_as_written_under_its_key_until_it_is_settled() {
+    for ends in [true, false] {
+        let mut rig = Rig::new(keys(&[0], 0));
+        fails_after(&mut rig, Duration::from_secs(2));
+        let writes = |rig: &Rig| rig.gateway.key_use(KEY).writes.map(KeyGeneration::number);
+        let write = || Op::Write { offset: 0, bytes: text(9, BLOCK_SIZE).into() };
+        let mut now = Duration::ZERO;
+        rig.gateway.submit(8, "v", HELD, write(), now);
+        let former = next_write(&mut rig, &mut now);
+        rig.gateway.set_keys(keys(&[0, 1], 1));
+        let settles = next_write(&mut rig, &mut now);
+        assert!(settles.body == Body::Zero && settles.oldest > former.request, "it is given up");
+        assert_eq!((rig.gateway.in_flight(), writes(&rig)), (0, Some(0)));
+        // Another one, under the next key, does not make that later.
+        rig.gateway.submit(9, "v", HELD, write(), now);
+        next_write(&mut rig, &mut now);
+        rig.gateway.tick(now + Duration::from_secs(9));
+        now += Duration::from_secs(9);
+        assert_eq!((rig.gateway.in_flight(), writes(&rig)), (0, Some(0)));
+        assert_eq!(rig.gateway.key_use(KeyId(6)).writes, None, "another key");
+        if ends {
+            rig.gateway.end_attachments(|_, attachment| attachment == HELD);
+        } else {
+            let done = |write: &WriteRequest, result| {
+                Message::WriteDone(WriteDone { pg: write.pg, request: write.request, result })
+            };
+            // It does not settle what was given up after it.
+            rig.gateway.answer(HOME, done(&settles, Ok(())), now);
+            assert_eq!(writes(&rig), Some(0));
+            let settles = loop {
+                let write = next_write(&mut rig, &mut now);
+                if write.body == Body::Zero && write.request > settles.request {
+                    break write;
+                }
+            };
+            rig.gateway.answer(HOME, done(&settles, Ok(())), now);
+        }
+        assert_eq!(writes(&rig), Some(1));
+    }
+}

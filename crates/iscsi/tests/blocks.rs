@@ -165,6 +165,7 @@ fn a_volume_that_has_grown_is_counted_in_the_same_blocks() {
 fn disk(block: LogicalBlock, bytes: u64) -> Disk {
     Disk {
         name: "vol1".to_owned(),
+        target: "iqn.2026-01.io.azekura:vol1".to_owned(),
         id: 7,
         block,
         blocks: bytes >> block.power(),

@@ -15,3 +15,4 @@ mod resets;
 mod scsi;
 mod support;
 mod transfer;
+mod units;

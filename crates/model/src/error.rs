@@ -1,5 +1,7 @@
 //! What can go wrong with the cluster's configuration, told so that a person knows what to do.
 
+use std::net::SocketAddr;
+
 use azekura_base::{KeyId, PeerKey, PgId, Size};
 
 use crate::projects::QuotaKind;
@@ -62,6 +64,8 @@ pub enum Kind {
     Grant,
     /// A project.
     Project,
+    /// A target of several logical units.
+    Target,
 }
 
 impl std::fmt::Display for Kind {
@@ -76,6 +80,7 @@ impl std::fmt::Display for Kind {
             Kind::Snapshot => "snapshot",
             Kind::Grant => "grant",
             Kind::Project => "project",
+            Kind::Target => "target",
         })
     }
 }
@@ -315,6 +320,26 @@ pub enum MetaError {
         /// When, RFC 3339.
         since: String,
     },
+    /// Another process has started as this node.
+    #[error("another process has started as this node ({node}) and is reached at {address}: this one ends")]
+    Replaced {
+        /// The node.
+        node: String,
+        /// Where other nodes reach that process.
+        address: SocketAddr,
+    },
+    /// Another process shows that this node lives.
+    #[error(
+        "node {node} runs already: a process that other nodes reach at {address} gives signs of life, and this one was started for {wanted}"
+    )]
+    RunsElsewhere {
+        /// The node.
+        node: String,
+        /// Where other nodes reach that process.
+        address: SocketAddr,
+        /// Where they would reach this one.
+        wanted: SocketAddr,
+    },
     /// A key names one node.
     #[error("the key of this data folder ({key}) is node {node}'s")]
     KeyTaken {
@@ -514,6 +539,14 @@ pub enum MetaError {
     /// A project that can't be so.
     #[error("the project '{name}' is refused: {reason}")]
     InvalidProject {
+        /// Its name.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A target that can't be so.
+    #[error("the target '{name}' is refused: {reason}")]
+    InvalidTarget {
         /// Its name.
         name: String,
         /// What is wrong with it.

@@ -50,6 +50,8 @@ pub enum Key<'a> {
     DataKey(KeyId),
     /// A project, by name.
     Project(&'a str),
+    /// A target of several logical units, by name.
+    Target(&'a str),
 }
 
 impl Key<'_> {
@@ -79,6 +81,7 @@ impl Key<'_> {
             "authorities" => Key::Authority(number(name)?),
             "keys" => Key::DataKey(KeyId(number(name)?)),
             "projects" => Key::Project(name),
+            "targets" => Key::Target(name),
             "attachments" => Key::Attachments(VolumeId(number(name)?)),
             "reservations" => Key::Reservations(VolumeId(number(name)?)),
             "snapshots" => {
@@ -125,6 +128,7 @@ impl std::fmt::Display for Key<'_> {
             Key::Authority(number) => write!(f, "authorities/{number}"),
             Key::DataKey(id) => write!(f, "keys/{id}"),
             Key::Project(name) => write!(f, "projects/{name}"),
+            Key::Target(name) => write!(f, "targets/{name}"),
             Key::Snapshot(volume, name) => write!(f, "snapshots/{volume}/{name}"),
             Key::Layer(id) => write!(f, "layers/{id}"),
             Key::LayerDropped(layer, device) => write!(f, "layers/{layer}/dropped/{device}"),
@@ -152,6 +156,8 @@ mod tests {
             Key::Volume("vol1"),
             Key::Volume("accounts/vol1"),
             Key::Project("accounts"),
+            Key::Target("vmware"),
+            Key::Target("accounts/vmware"),
             Key::Attachments(VolumeId(4)),
             Key::Reservations(VolumeId(4)),
             Key::Snapshot(VolumeId(4), "before-upgrade"),

@@ -14,6 +14,7 @@ mod authorities;
 mod class_home;
 mod cluster;
 mod data_keys;
+mod device_view;
 mod endpoints;
 mod error;
 mod grants;
@@ -33,6 +34,7 @@ mod reservations;
 mod restored;
 mod scrubs;
 mod snapshots;
+mod targets;
 pub mod transitions;
 mod txn;
 mod usage;
@@ -50,6 +52,7 @@ pub use data_keys::{
     CSI_KEYS, CSI_PROVIDER, DataKeyRecord, ENCRYPTION, FILE_PROVIDER, FormerKeys, KEY_GENERATIONS, KEY_PROVIDERS,
     WrappedKey, Wrapping,
 };
+pub use device_view::DeviceView;
 pub use endpoints::Endpoint;
 pub use error::{EtcdError, Kind, MetaError};
 pub use grants::{ChapRecord, GrantKind, GrantRecord, HOSTS, HostRecord, KEY_VOLUMES};
@@ -81,5 +84,8 @@ pub use reservations::{
 pub use restored::{ClosedRecord, DoubtRecord, HeldRecord, HoldingsRecord, RestoredRecord};
 pub use scrubs::{BlockFlaw, FOUND_BLOCKS_MAX, FoundBlockRecord, ScrubRecord, ScrubTimes};
 pub use snapshots::{CutRecord, ProtectionRecord, SnapshotOrigin, SnapshotRecord, Thinning, VOLUME_SNAPSHOTS_MAX};
+pub use targets::{
+    ISCSI_NAME_MAX, ISCSI_PREFIX, ISCSI_UNITS_PREFIX, TARGETS, TargetRecord, iscsi_name, units_iscsi_name,
+};
 pub use txn::{Condition, Txn, Write, encode};
 pub use usage::named;

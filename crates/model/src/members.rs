@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::records::is_false;
 use crate::{
     CLASS_HOMES, CSI_KEYS, ENCRYPTION, Endpoint, HOST_PATHS, HOSTS, KEY_GENERATIONS, KEY_PROVIDERS, KEY_VOLUMES,
-    PROJECTS, RESERVATIONS, Unknown,
+    PROJECTS, RESERVATIONS, TARGETS, Unknown,
 };
 
 /// What a node's record says that it understands when its copies compare what they hold with what a write expects
@@ -21,7 +21,7 @@ pub const COMPARE_AND_WRITE: &str = "compare-and-write";
 pub const LOGICAL_BLOCKS: &str = "logical-blocks";
 
 /// What this version understands, as its nodes' records say it.
-pub const UNDERSTOOD: [&str; 12] = [
+pub const UNDERSTOOD: [&str; 13] = [
     CLASS_HOMES,
     COMPARE_AND_WRITE,
     CSI_KEYS,
@@ -34,6 +34,7 @@ pub const UNDERSTOOD: [&str; 12] = [
     LOGICAL_BLOCKS,
     PROJECTS,
     RESERVATIONS,
+    TARGETS,
 ];
 
 /// A machine that runs a node process.

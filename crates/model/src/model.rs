@@ -14,7 +14,8 @@ use crate::{
     AliveRecord, AttachmentsRecord, AuthorityRecord, Bounds, COMPARE_AND_WRITE, Change, ClassRecord, ClusterRecord,
     DEFAULT_PROJECT, DataKeyRecord, DeviceRecord, DoubtRecord, GrantRecord, GroupRecord, HOST_PATHS, HoldingsRecord,
     Key, KeyValue, LayerRecord, LeaderRecord, NodeRecord, PROJECTS, ProjectRecord, ProjectUse, RESERVATIONS,
-    ReservationsRecord, ReservationsView, SettingsRecord, SnapshotRecord, VolumeRecord, encode, project_of,
+    ReservationsRecord, ReservationsView, SettingsRecord, SnapshotRecord, TargetRecord, VolumeRecord, encode,
+    project_of,
 };
 
 /// A record with the revision of its last change, which a compare-and-swap names.
@@ -84,6 +85,8 @@ pub struct Model {
     pub data_keys: RecordMap<KeyId, DataKeyRecord>,
     /// Projects; the default one has no record.
     pub projects: RecordMap<String, ProjectRecord>,
+    /// Targets of several logical units.
+    pub targets: RecordMap<String, TargetRecord>,
     /// Every key-value as it is kept, those that end with a lease left out.
     pub keys: Arc<BTreeMap<Arc<str>, Arc<KeyValue>>>,
     /// How often everything has been read, instead of followed: what was known before is to be compared with it.
@@ -128,6 +131,11 @@ fn read<T: DeserializeOwned>(
 /// Whether these are a volume's reservations, and contradict themselves in nothing.
 fn is_of(record: &ReservationsRecord, volume: VolumeId) -> bool {
     record.volume == volume && record.is_sound()
+}
+
+/// Whether this is the record of a group, and its primary has all that is acknowledged.
+fn is_group(record: &GroupRecord, id: PgId) -> bool {
+    record.id == id && record.in_sync.contains(&record.primary)
 }
 
 /// Whether this is the record of a data key, and has one.
@@ -186,10 +194,7 @@ impl Model {
                 let record = read(kv, p, |class: &ClassRecord| class.name == name);
                 place(&mut self.classes, name.to_owned(), record);
             }
-            Key::Group(id) => {
-                let sound = |group: &GroupRecord| group.id == id && group.in_sync.contains(&group.primary);
-                place(&mut self.groups, id, read(kv, p, sound));
-            }
+            Key::Group(id) => place(&mut self.groups, id, read(kv, p, |r| is_group(r, id))),
             Key::Volume(name) => {
                 let record = read(kv, p, |volume: &VolumeRecord| volume.name == name);
                 place(&mut self.volumes, name.to_owned(), record);
@@ -221,8 +226,10 @@ impl Model {
             }
             Key::DataKey(id) => place(&mut self.data_keys, id, read(kv, p, |key| is_key(key, id))),
             Key::Project(name) => {
-                let record = read(kv, p, |project: &ProjectRecord| project.name == name);
-                place(&mut self.projects, name.to_owned(), record);
+                place(&mut self.projects, name.to_owned(), read(kv, p, |r: &ProjectRecord| r.name == name));
+            }
+            Key::Target(name) => {
+                place(&mut self.targets, name.to_owned(), read(kv, p, |r: &TargetRecord| r.name == name));
             }
             Key::LayerDropped(layer, device) => {
                 let (dropped, pair) = (Arc::make_mut(&mut self.dropped), (layer, device));
@@ -279,6 +286,8 @@ impl Model {
         } else if !self.volumes.keys().all(|name| bounds.sees(name)) {
             model.volumes = Arc::new(self.volumes.iter().filter(inside).map(own).collect());
         }
+        let targets = self.targets.iter().filter(|(name, _)| bounds.sees(name));
+        model.targets = Arc::new(targets.map(|(name, record)| (name.clone(), Arc::clone(record))).collect());
         let projects = self.projects.iter().filter(|(name, _)| bounds.has(name));
         model.projects = Arc::new(projects.map(|(name, record)| (name.clone(), Arc::clone(record))).collect());
         if !self.grants.values().all(|grant| bounds.has(&grant.project)) {
@@ -286,6 +295,15 @@ impl Model {
             model.grants = Arc::new(grants.map(|(id, grant)| (*id, Arc::clone(grant))).collect());
         }
         Arc::new(model)
+    }
+
+    /// The target that a volume is a unit of, and its number there.
+    #[must_use]
+    pub fn unit_of(&self, volume: &str) -> Option<(&str, u16)> {
+        self.targets.iter().find_map(|(name, target)| {
+            let unit = target.units.iter().find(|(_, unit)| *unit == volume)?;
+            Some((name.as_str(), *unit.0))
+        })
     }
 
     /// What is there of a project, counted.

@@ -151,13 +151,14 @@ impl<'a> Records<'a> {
     }
 }
 
-/// Refuses a volume or a project outside.
+/// Refuses a volume, a target or a project outside.
 ///
 /// # Errors
 /// As if it were not there.
 pub fn check_bounds(bounds: &Bounds, key: &str) -> Result<(), MetaError> {
     let (kind, name) = match Key::parse(key.as_bytes()) {
         Some(Key::Volume(name)) if !bounds.sees(name) => (Kind::Volume, name),
+        Some(Key::Target(name)) if !bounds.sees(name) => (Kind::Target, name),
         Some(Key::Project(name)) if !bounds.has(name) => (Kind::Project, name),
         _ => return Ok(()),
     };

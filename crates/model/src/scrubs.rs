@@ -18,6 +18,9 @@ pub struct ScrubRecord {
     pub deep: ScrubTimes,
     /// Scrubs that compare the copies' maps. A deep one counts as one of these, too.
     pub light: ScrubTimes,
+    /// When the group was made, which counts as scrubs that have ended then; 0 in records of before this was noted.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub made: u64,
     /// Bad blocks that readers have met since the last deep scrub.
     #[serde(skip_serializing_if = "is_zero")]
     pub met: u64,
@@ -72,6 +75,13 @@ impl std::fmt::Display for FoundBlockRecord {
 }
 
 impl ScrubRecord {
+    /// The deep and the light scrubs as they really were: none has ended when the group was made.
+    #[must_use]
+    pub fn really(&self) -> (ScrubTimes, ScrubTimes) {
+        let real = |times: ScrubTimes| if times.done <= self.made { ScrubTimes { done: 0, ..times } } else { times };
+        (real(self.deep), real(self.light))
+    }
+
     /// Notes bad blocks; the newest stay.
     pub fn note_found(&mut self, found: impl IntoIterator<Item = FoundBlockRecord>) {
         self.found.extend(found);
@@ -107,7 +117,19 @@ impl ScrubTimes {
 
 #[cfg(test)]
 mod tests {
-    use super::ScrubTimes;
+    use super::{ScrubRecord, ScrubTimes};
+
+    #[test]
+    fn a_group_was_not_scrubbed_when_it_was_made() {
+        let at = |done| ScrubTimes { done, ..ScrubTimes::default() };
+        let new = ScrubRecord { deep: at(50), light: at(50), made: 50, ..ScrubRecord::default() };
+        assert_eq!((new.really().0.done, new.really().1.done), (0, 0));
+        let scrubbed = ScrubRecord { light: at(51), ..new.clone() };
+        assert_eq!((scrubbed.really().0.done, scrubbed.really().1.done), (0, 51));
+        let old: ScrubRecord = serde_json::from_str(r#"{ "deep": { "done": 50 }, "light": { "done": 60 } }"#).unwrap();
+        assert_eq!((old.really().0.done, old.really().1.done), (50, 60), "nobody knows when it was made");
+        assert!(!serde_json::to_string(&old).unwrap().contains("made"));
+    }
 
     #[test]
     fn a_scrub_counts_for_those_who_asked_before_it_began() {

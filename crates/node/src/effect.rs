@@ -114,8 +114,11 @@ pub enum Effect {
     LayerMerged(DeviceId, LayerId),
     /// A device has given up its copy of a group that it was to leave.
     CopyForgotten(DeviceId, PgId),
-    /// A device's store is open, or has stopped for good.
+    /// A device's store is open, or has stopped for good; or the device answers again that was out of service.
     DeviceOpen(DeviceId, Result<(), Breakdown>),
+    /// A device has not answered for so long that it is out of service, for this reason: its copies are to get new
+    /// homes in time. [`Effect::DeviceOpen`] follows when the device answers.
+    DeviceOut(DeviceId, String),
     /// A device that is being opened has not answered for so long. It goes into service when it is open.
     DeviceOpensLate(DeviceId, Duration),
     /// A device has had more errors than a sound one has. It goes on serving what it can.

@@ -7,7 +7,10 @@
 //! some seconds after the first did so, since devices and schedulers put off single operations under load.
 //!
 //! Writes and reads are kinds of their own: a device may have stopped taking writes and still answer reads from its
-//! cache. The saved map is not looked at here: it does one thing after the other, and some of that is long.
+//! cache. The saved map does one thing after the other, and some of that is long: it has ten times as much time.
+//!
+//! A device that keeps silent for long is out of service: its copies get new homes in time, as those of a device that
+//! has failed. But its store stays as it is, with all that is under way, and goes on when the device answers.
 //!
 //! Time counts only as far as this process could work: what a stopped process has not heard is no silence of the
 //! device's.
@@ -22,6 +25,8 @@ mod steps;
 
 /// After a silence of this length nobody is to wait for the device: its copies take leave.
 const HESITATION: Duration = Duration::from_secs(1);
+/// The saved map may keep silent for so long.
+const MAP_HESITATION: Duration = Duration::from_secs(10);
 /// A device is as good as before when it has known no silence of this length ...
 const STIR: Duration = Duration::from_millis(500);
 /// ... for this time.
@@ -78,6 +83,8 @@ pub(crate) struct Hanging {
     hangs: bool,
     /// People know that the device does not answer while it is opened.
     opening_reported: bool,
+    /// It has not answered for so long that it is out of service.
+    out: bool,
     /// When a silence was last worth mentioning.
     stirred: Duration,
     /// The longest silence since the device began to hang.
@@ -93,6 +100,7 @@ impl Hanging {
             looked: now,
             hangs: false,
             opening_reported: false,
+            out: false,
             stirred: Duration::ZERO,
             longest: Duration::ZERO,
         }
@@ -126,10 +134,17 @@ impl Hanging {
         }
     }
 
-    /// How long the device has kept silent about something that it was asked for.
-    pub(crate) fn silence(&mut self, now: Duration) -> Duration {
+    /// How long the device has kept silent about something that it was asked for; `map`: and its saved map, of which
+    /// only long silences count.
+    pub(crate) fn silence(&mut self, map: Duration, now: Duration) -> Duration {
         self.advance(now);
-        self.writes.silence(self.clock).max(self.reads.silence(self.clock))
+        let map = if map >= MAP_HESITATION { map } else { Duration::ZERO };
+        self.writes.silence(self.clock).max(self.reads.silence(self.clock)).max(map)
+    }
+
+    /// It is out of service for its silence.
+    pub(crate) fn is_out(&self) -> bool {
+        self.out
     }
 
     /// Reads, and writes with flushes, that have ended.
@@ -144,8 +159,8 @@ impl Hanging {
 
     /// Time has passed. `Some(true)`: from now on nobody is to wait for the device. `Some(false)`: it is as good as
     /// before.
-    pub(crate) fn look(&mut self, now: Duration) -> Option<bool> {
-        let silence = self.silence(now);
+    pub(crate) fn look(&mut self, map: Duration, now: Duration) -> Option<bool> {
+        let silence = self.silence(map, now);
         #[cfg(feature = "sabotage")]
         if crate::sabotage::overlooks_hangs() {
             return None;
@@ -215,10 +230,19 @@ mod tests {
             let mut changes = Vec::new();
             while self.now < until {
                 self.now += TICK;
-                changes.extend(self.hanging.look(self.now));
+                changes.extend(self.hanging.look(Duration::ZERO, self.now));
             }
             changes
         }
+    }
+
+    #[test]
+    fn a_map_is_silent_when_it_has_been_for_long() {
+        let mut device = Watched::new();
+        assert_eq!(device.hanging.look(MAP_HESITATION - TICK, device.now), None);
+        assert_eq!(device.hanging.look(MAP_HESITATION, device.now), Some(true));
+        assert_eq!(device.pass(RECOVERY + TICK), [false]);
+        assert!(device.hanging.longest() >= MAP_HESITATION);
     }
 
     #[test]
@@ -293,8 +317,8 @@ mod tests {
         let io = device.write();
         assert!(device.pass(5 * TICK).is_empty());
         device.now += 30 * SECOND;
-        assert_eq!(device.hanging.look(device.now), None);
-        assert!(device.hanging.silence(device.now) < HESITATION);
+        assert_eq!(device.hanging.look(Duration::ZERO, device.now), None);
+        assert!(device.hanging.silence(Duration::ZERO, device.now) < HESITATION);
         device.written(io);
         assert!(device.pass(SECOND).is_empty());
     }

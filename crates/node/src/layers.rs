@@ -85,7 +85,13 @@ impl Layers {
     /// The layers above `layer` that may have taken writes since a copy's changes were listed.
     pub(crate) fn descendants(&self, heads: &Heads, pg: PgId, copy: DeviceId, layer: LayerId) -> Vec<LayerId> {
         let listed = self.listings.get(&(pg, copy)).copied().unwrap_or(0);
-        let children = |layer: LayerId| self.children.get(&layer).into_iter().flatten().copied();
+        let known = |layer: LayerId| self.children.get(&layer).into_iter().flatten().copied();
+        // A layer takes writes from when this node was told of it.
+        let told = |below: LayerId| {
+            let lies_on = move |(_, (_, parent)): &(&LayerId, &(u64, LayerId))| *parent == below;
+            self.learned.iter().filter(lies_on).map(|(layer, _)| *layer)
+        };
+        let children = |layer: LayerId| known(layer).chain(told(layer));
         let is_open = |layer: LayerId| self.heads.contains_key(&layer) || heads.learned_head(layer).is_some();
         // It may have been opened and closed between two revisions that this node has seen.
         let is_young = |layer: LayerId| self.since.get(&layer).is_none_or(|since| *since >= listed);
@@ -260,5 +266,30 @@ mod tests {
         assert_eq!(descendants(&layers), BTreeSet::from([LayerId(7)]));
         heads.learn(17, VolumeId(7), LayerId(8));
         assert!(all(&layers, &heads).contains(&LayerId(8)));
+    }
+
+    /// A clone takes writes as soon as this node was told of it, which may be long before the configuration says so.
+    #[test]
+    fn layers_that_only_others_know_of_are_descendants_too() {
+        let (mut layers, mut heads) = (Layers::default(), Heads::default());
+        let descendants = |layers: &Layers, heads: &Heads, layer| {
+            layers.descendants(heads, PG, COPY, LayerId(layer)).into_iter().collect::<BTreeSet<_>>()
+        };
+        let before = view(20, &[2], &[(2, 1)]);
+        layers.follow(&before);
+        heads.follow(&before);
+        layers.listing(PG, COPY, 30);
+        assert_eq!(descendants(&layers, &heads, 1), BTreeSet::from([LayerId(2)]));
+        // As `Node::learn_layers` does: 3 is a clone's head on layer 1; of another clone there is a snapshot, 4.
+        layers.learned.extend([
+            (LayerId(3), (31, LayerId(1))),
+            (LayerId(4), (31, LayerId(1))),
+            (LayerId(5), (31, LayerId(4))),
+        ]);
+        heads.learn(31, VolumeId(3), LayerId(3));
+        heads.learn(31, VolumeId(5), LayerId(5));
+        assert_eq!(descendants(&layers, &heads, 1), BTreeSet::from([2, 3, 4, 5].map(LayerId)));
+        assert_eq!(descendants(&layers, &heads, 4), BTreeSet::from([LayerId(5)]));
+        assert_eq!(descendants(&layers, &heads, 2), BTreeSet::new());
     }
 }

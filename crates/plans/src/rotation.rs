@@ -162,8 +162,9 @@ fn late(model: &Model, seen: &Seen, key: KeyId, to: KeyGeneration) -> Vec<Waits>
                 .and_then(Option::as_ref)
                 .filter(|seen| seen.incarnation == incarnation)
             {
-                Some(KeySeen { used: KeyUse { writes: Some(writes), .. }, .. }) if *writes == to => continue,
+                // Which of the generations that it writes under is the oldest, it knows as long as it has them.
                 Some(KeySeen { used: KeyUse { newest: Err(why), .. }, .. }) => cannot_open(why),
+                Some(KeySeen { used: KeyUse { writes: Some(writes), .. }, .. }) if *writes == to => continue,
                 Some(_) => "writes under the former key are still on their way there".to_owned(),
                 None => {
                     waits.push(Waits::Process { volume: volume.id, attachment: entry.generation, node: entry.node });

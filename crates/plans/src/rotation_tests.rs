@@ -102,6 +102,11 @@ fn volumes_are_passed_through_when_nobody_writes_under_a_former_key() {
     let wish = RekeyWish { reverts: 0, key: number(1), since: 1, size: 3 * CHUNK_SIZE as u64 };
     assert_eq!((to, done), (number(1), vec![]));
     assert_eq!(left, [(VolumeId(1), wish), (VolumeId(2), wish)].into());
+    // Which of its writes is under the oldest key, a node that can't open them does not know.
+    let used = KeyUse { newest: Err("no such version".into()), writes: Some(number(1)) };
+    let mut sealed = seen((1, 1), (1, 1));
+    sealed.insert(NodeId(2), Some(KeySeen { incarnation: 1, used }));
+    assert!(waits_for(step(&attached(Some(2)), &sealed), 2, "no such version"));
     // One that is silent may write as long as it has one of them; and so may a former process of one that answers.
     let process = |node| vec![Waits::Process { volume: VolumeId(1), attachment: Generation(2), node: NodeId(node) }];
     assert_eq!(waits(step(&attached(Some(3)), &seen((1, 1), (1, 1)))), process(3));

@@ -74,13 +74,14 @@ impl Run<'_> {
         if !follows || !peer.counts() {
             return None;
         }
-        let prepared = if asked.is_doubtful() { 0 } else { asked.log.len };
+        let waits_for_all = self.model.ack == AckRule::All;
+        let hides = asked.is_doubtful() && (waits_for_all || reign.opens());
+        let prepared = if hides { 0 } else { asked.log.len };
         let open = asked.recorded == reign.epoch;
         if peer.follows && peer.opened == open {
             return None; // It was said before, and changes nothing.
         }
         self.predecessor_stopped(primary, copy);
-        let waits_for_all = self.model.ack == AckRule::All;
         let end = asking.log.len;
         let more = if waits_for_all { prepared > end } else { (asked.recorded, prepared) > (asking.log_epoch(), end) };
         if !reign.opens() && more {

@@ -38,6 +38,28 @@ pub(crate) struct Listener {
     failures: u32,
 }
 
+/// A unix socket that clients can connect to, and at which nobody accepts them yet. To make one may take a moment, and
+/// files: it can be done by another thread than the reactor's. Its file is removed when it is dropped.
+pub struct UnixDoor(Listener);
+
+impl UnixDoor {
+    /// Listens at `path`. A socket file whose owner is gone is replaced.
+    ///
+    /// # Errors
+    /// When another process listens there, or the file can't be made.
+    pub fn open(path: &Path) -> io::Result<UnixDoor> {
+        let socket = socket::listen_unix(path)?;
+        let file = fs::symlink_metadata(path)?;
+        Ok(UnixDoor(Listener::new(socket, Some((path.to_owned(), file.dev(), file.ino())))))
+    }
+}
+
+impl Listener {
+    fn new(socket: Socket, file: Option<(PathBuf, u64, u64)>) -> Listener {
+        Listener { socket, file, accepting: None, closing: false, retry_at: None, failures: 0 }
+    }
+}
+
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Some((path, device, inode)) = &self.file
@@ -55,7 +77,7 @@ impl<S: Stream> Reactor<S> {
     /// When the address is in use or not this machine's.
     pub fn listen_tcp(&mut self, address: SocketAddr) -> io::Result<ListenerId> {
         let socket = socket::listen_tcp(address, Port::Alone)?;
-        Ok(self.add_listener(socket, None))
+        Ok(self.add_listener(Listener::new(socket, None)))
     }
 
     /// The same beside other listeners of this user on the same address, which listen in this way, too: the kernel
@@ -65,7 +87,7 @@ impl<S: Stream> Reactor<S> {
     /// When the address is not this machine's, or somebody listens there who does not share it.
     pub fn listen_tcp_shared(&mut self, address: SocketAddr) -> io::Result<ListenerId> {
         let socket = socket::listen_tcp(address, Port::Shared)?;
-        Ok(self.add_listener(socket, None))
+        Ok(self.add_listener(Listener::new(socket, None)))
     }
 
     /// Listens on a unix socket at `path`. A socket file whose owner is gone is replaced; the file is removed when the
@@ -74,13 +96,15 @@ impl<S: Stream> Reactor<S> {
     /// # Errors
     /// When another process listens there, or the file can't be made.
     pub fn listen_unix(&mut self, path: &Path) -> io::Result<ListenerId> {
-        let socket = socket::listen_unix(path)?;
-        let file = fs::symlink_metadata(path)?;
-        Ok(self.add_listener(socket, Some((path.to_owned(), file.dev(), file.ino()))))
+        Ok(self.listen_at(UnixDoor::open(path)?))
     }
 
-    fn add_listener(&mut self, socket: Socket, file: Option<(PathBuf, u64, u64)>) -> ListenerId {
-        let listener = Listener { socket, file, accepting: None, closing: false, retry_at: None, failures: 0 };
+    /// Accepts clients at a unix socket that listens. Its file is removed when the listener is closed or dropped.
+    pub fn listen_at(&mut self, door: UnixDoor) -> ListenerId {
+        self.add_listener(door.0)
+    }
+
+    fn add_listener(&mut self, listener: Listener) -> ListenerId {
         let id = ListenerId(self.listeners.insert(listener));
         let index = self.listeners.index(id.0).expect("just inserted");
         self.accept(index);

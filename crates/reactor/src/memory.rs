@@ -122,6 +122,11 @@ impl SharedMemory for MappedMemory {
         self.number(at)?.store(number, Ordering::Release);
         Some(())
     }
+
+    fn set_bits(&self, at: usize, bits: u32) -> Option<()> {
+        self.number(at)?.fetch_or(bits, Ordering::AcqRel);
+        Some(())
+    }
 }
 
 impl Drop for MappedMemory {
@@ -157,6 +162,8 @@ mod tests {
         }
         here.store(8, 77).unwrap();
         assert_eq!((there.load(4096 + 8), there.load(4096 + 12)), (Some(77), there.load(4096 + 12)));
+        here.set_bits(8, 0x102).unwrap();
+        assert_eq!(there.load(4096 + 8), Some(77 | 0x102));
     }
 
     #[test]
@@ -168,6 +175,7 @@ mod tests {
         }
         for at in [1, 2, 4094, 4096, usize::MAX] {
             assert_eq!((memory.load(at), memory.store(at, 1)), (None, None), "{at}");
+            assert_eq!(memory.set_bits(at, 1), None, "{at}");
         }
     }
 

@@ -5,7 +5,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 use std::{
     fs, io,
     net::{Shutdown, SocketAddr},
-    os::unix::{fs::FileTypeExt, net::UnixStream},
+    os::unix::fs::FileTypeExt,
     path::Path,
     time::Duration,
 };
@@ -81,9 +81,15 @@ fn is_in_use(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::AddrInUse
 }
 
+/// Nobody listens there any more. Somebody who does not accept anybody does: a connection that is tried never waits.
 fn is_left_over(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
-        && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    let is_refused = || -> io::Result<bool> {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        let tried = socket.connect(&SockAddr::unix(path)?);
+        Ok(tried.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused))
+    };
+    fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) && is_refused().unwrap_or(false)
 }
 
 /// A socket for a connection to `address`.

@@ -46,6 +46,23 @@ fn a_socket_file_is_replaced_only_when_nobody_listens() {
 }
 
 #[test]
+fn somebody_who_listens_and_accepts_nobody_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let _other = UnixListener::bind(&path).unwrap();
+    // Those that wait to be accepted are as many as there may be: another one would wait for its place.
+    let connect = || {
+        let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket.connect(&socket2::SockAddr::unix(&path).unwrap()).map(|()| socket)
+    };
+    let waiting: Vec<_> = std::iter::from_fn(|| connect().ok()).take(100_000).collect();
+    assert!(waiting.len() < 100_000);
+    assert_eq!(reactor().listen_unix(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    assert!(path.exists());
+}
+
+#[test]
 fn a_closed_listener_accepts_nobody() {
     for basic in [false, true] {
         let mut reactor = Reactor::<Echo>::new(Options { basic, ..Options::default() }).unwrap();

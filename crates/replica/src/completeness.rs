@@ -14,6 +14,10 @@
 //! process ended in the moment between. Such a copy says that it holds nothing, and is brought up to date again. If it
 //! is to be primary, another copy that has everything is primary in its place. If there is no other, the copy goes on:
 //! in all likelihood it lacks nothing.
+//!
+//! A copy is *unproven* whose device has lost its map and got one that was made from the log alone (decision 0061). Of
+//! such a copy that is not likely at all, and it may have too much as well. So it is as doubtful, and does not go on
+//! alone either: it claims no group, and where a write does not wait for all copies it gives no vote.
 
 use azekura_base::Sequence;
 
@@ -22,14 +26,17 @@ use azekura_base::Sequence;
 pub(crate) struct Completeness {
     /// The log shows everything up to here only; `None`: up to the commit point.
     incomplete: Option<Sequence>,
+    /// What it holds may be older than what it held.
+    unproven: bool,
     /// This process has been told to learn. True: the primary has counted on the copy since, so nothing is missing.
     learning: Option<bool>,
 }
 
 impl Completeness {
     /// As the store has found it.
-    pub(crate) fn recovered(incomplete: Option<Sequence>) -> Completeness {
-        Completeness { incomplete, learning: None }
+    pub(crate) fn recovered(incomplete: Option<Sequence>, unproven: bool) -> Completeness {
+        let nothing = unproven.then_some(Sequence::ZERO);
+        Completeness { incomplete: nothing.or(incomplete), unproven, learning: None }
     }
 
     /// The log shows everything up to this place, at most `committed`.
@@ -66,6 +73,11 @@ impl Completeness {
         self.incomplete.is_some() && self.learning.is_none()
     }
 
+    /// What the copy holds must not count before it has been compared with another one.
+    pub(crate) fn is_unproven(&self) -> bool {
+        self.unproven && self.is_doubtful()
+    }
+
     /// The copy has learnt, and the primary counts on it: when the configuration names it in sync, too, it has
     /// everything.
     pub(crate) fn has_learnt(&self) -> bool {
@@ -74,7 +86,7 @@ impl Completeness {
 
     /// Nothing is missing. True when the log says otherwise.
     pub(crate) fn complete(&mut self) -> bool {
-        self.learning = None;
+        (self.learning, self.unproven) = (None, false);
         self.incomplete.take().is_some()
     }
 }

@@ -12,6 +12,8 @@ pub(crate) struct Condition {
     leaving: bool,
     /// This copy's device does not answer: no promise is given, and nobody is to wait for this copy.
     hung: bool,
+    /// It has not answered for so long that it is out of service: nobody waits for it, however few copies are left.
+    out: bool,
     /// This copy's device is slow: until when nobody is to wait for this copy.
     yields: Yields,
 }
@@ -27,6 +29,14 @@ impl Condition {
 
     pub(crate) fn set_hung(&mut self, hung: bool) {
         self.hung = hung;
+    }
+
+    pub(crate) fn set_out(&mut self, out: bool) {
+        self.out = out;
+    }
+
+    pub(crate) fn is_out(&self) -> bool {
+        self.out
     }
 
     pub(crate) fn is_hung(&self) -> bool {

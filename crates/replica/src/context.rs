@@ -93,7 +93,7 @@ impl GroupCx {
             durable: tail.end(),
             acknowledged: Sequence::ZERO,
             tail,
-            completeness: Completeness::recovered(recovered.incomplete),
+            completeness: Completeness::recovered(recovered.incomplete, recovered.unproven),
             sessions,
             links: Links::default(),
             condition: Condition::default(),
@@ -282,14 +282,20 @@ impl GroupCx {
         self.low_watermark = self.low_watermark.max(place);
     }
 
-    /// Nobody is to wait for this copy. Where too few would stay in sync for writing, all wait for the device instead
-    /// (0021).
+    /// Nobody is to wait for this copy. Where too few would stay in sync for writing, all wait for the device instead,
+    /// until that is out of service (0021).
     pub(crate) fn keeps_out(&self) -> bool {
         let (in_sync, now) = (self.config.in_sync.len(), self.now);
         if !self.config.in_sync.contains(&self.me) {
             return self.condition.keeps_away(now);
         }
-        self.condition.gives_way(in_sync, now) && in_sync > self.config.copies_min as usize
+        let enough_stay = in_sync > self.config.copies_min as usize;
+        self.condition.gives_way(in_sync, now) && (enough_stay || self.condition.is_out())
+    }
+
+    /// This copy may claim the group. An unproven one may not: whoever claims leaves others behind (0061).
+    pub(crate) fn may_claim(&self) -> bool {
+        self.condition.may_claim() && !self.completeness.is_unproven()
     }
 
     /// A name for what is read to answer a primary: two primaries may use the same name for their questions.

@@ -73,7 +73,7 @@ impl Group {
     ) -> Group {
         let cx = GroupCx::recovered(pg, me, incarnation, config, &recovered, now);
         let mut group = Group { cx, role: Role::Secondary(Box::new(Secondary::new(now))), ticked: now };
-        if group.cx.config.primary == me {
+        if group.cx.config.primary == me && !group.cx.completeness.is_unproven() {
             group.as_secondary(|secondary, cx| secondary.claim(cx, false));
         }
         group
@@ -241,6 +241,13 @@ impl Group {
         if hung {
             self.as_secondary(|secondary, _| secondary.void_lease());
         }
+        self.give_way();
+    }
+
+    /// This copy's device, which does not answer, is out of service for that, or is no longer: then nobody waits for
+    /// this copy, even where too few stay in sync for writing.
+    pub fn set_out(&mut self, out: bool) {
+        self.cx.condition.set_out(out);
         self.give_way();
     }
 

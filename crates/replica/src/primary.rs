@@ -59,6 +59,8 @@ use share::Retries;
 /// (`limits.rs`, and the constants of each file).
 pub(crate) struct Primary {
     epoch: Epoch,
+    /// When the reign began.
+    began: Duration,
     /// How far this primary has come on its way to an open epoch.
     pub(crate) takeover: TakeOver,
     pub(crate) peers: BTreeMap<DeviceId, Peer>,
@@ -98,6 +100,7 @@ impl Primary {
         let peers = cx.config.in_sync.iter().filter(|device| **device != cx.me);
         Primary {
             epoch,
+            began: cx.now,
             takeover,
             peers: peers.map(|device| (*device, Peer::new(Standing::InSync, cx.now))).collect(),
             proposals_in_doubt: Vec::new(),

@@ -12,6 +12,9 @@ pub struct Recovered {
     pub committed: Sequence,
     /// The commit point was passed without the writes before it, and the log shows everything up to here only.
     pub incomplete: Option<Sequence>,
+    /// The device's map was made from its log alone, and this copy has not been compared with another one since: it may
+    /// hold what was overwritten or trimmed.
+    pub unproven: bool,
     /// Prepared writes, from `committed + 1` on, without gaps.
     pub tail: Vec<Prepared>,
     /// What [`crate::Group::note`] gave at the checkpoint.

@@ -5,7 +5,7 @@
 //! spoken, and none of them runs the group meanwhile. Decision 0019 argues why nothing acknowledged is lost.
 
 use crate::config::GroupConfig;
-use azekura_base::{DeviceId, Epoch, Sequence};
+use azekura_base::{AckRule, DeviceId, Epoch, Sequence};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,12 +45,13 @@ pub struct Heard {
     pub one_history: bool,
 }
 
-/// Two copies can't both be right: one has committed what the other, of a later epoch, never had.
+/// Two copies can't both be right: one has committed what the other, of a later epoch, never had. Or one that lacks
+/// something has the end of the order alone, where not all copies have to hold a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contradiction {
     /// The copy of the latest epoch.
     pub latest: DeviceId,
-    /// The copy that has committed more.
+    /// The copy that has committed more, or prepared more.
     pub ahead: DeviceId,
 }
 
@@ -85,7 +86,12 @@ pub fn reopen(config: &GroupConfig, heard: &Heard) -> Result<GroupConfig, Contra
         next.leaving.retain(|device| !next.members.contains(device));
         return Ok(next);
     };
-    if let Some((ahead, _)) = held.iter().find(|(_, other)| other.committed > furthest.prepared) {
+    // Under other rules than `all`, what a copy has prepared may be acknowledged though the furthest complete one lacks
+    // it, and though that copy was named in sync by a configuration that is lost.
+    let is_ahead = |other: &Held| {
+        other.committed > furthest.prepared || config.ack != AckRule::All && other.place() > furthest.place()
+    };
+    if let Some((ahead, _)) = held.iter().find(|(_, other)| is_ahead(other)) {
         return Err(Contradiction { latest: *primary, ahead: *ahead });
     }
     let has_all =
@@ -197,6 +203,19 @@ mod tests {
         assert_eq!(next.away, BTreeMap::from([(DeviceId(2), Sequence(10))]));
         let alone = reopen(&config(&[1, 2]), &heard(&[(2, learner)], true)).unwrap();
         assert_eq!((alone.primary, alone.in_sync), (DeviceId(2), set(&[2])));
+    }
+
+    #[test]
+    fn what_a_learner_alone_has_may_have_been_acknowledged_where_not_all_have_to() {
+        let learner = Held { complete: Sequence(10), ..held(5, 90, 95) };
+        let both = heard(&[(1, held(5, 90, 92)), (2, learner)], true);
+        for ack in [AckRule::Majority, AckRule::EachSite] {
+            let config = GroupConfig { ack, ..config(&[1, 2]) };
+            let outcome = reopen(&config, &both);
+            assert_eq!(outcome, Err(Contradiction { latest: DeviceId(1), ahead: DeviceId(2) }));
+            let without = Heard { without: set(&[2]), ..both.clone() };
+            assert_eq!(reopen(&config, &without).unwrap().in_sync, set(&[1]));
+        }
     }
 
     #[test]

@@ -115,6 +115,8 @@ impl Secondary {
         let follows = || !cx.config.has_readers() && self.primary.is_some() && cx.epochs.is_bound(now);
         if !cx.is_in_sync() {
             GroupState::OutOfSync
+        } else if cx.completeness.is_unproven() {
+            GroupState::Unproven
         } else if self.has_lease(now) || follows() {
             GroupState::Following
         } else if self.is_claiming() {

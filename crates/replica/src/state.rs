@@ -26,6 +26,9 @@ pub enum GroupState {
     Following,
     /// Secondary that does not hear its primary.
     WithoutPrimary,
+    /// In sync by the configuration, but its device's map was made from the log alone: the copy waits for a primary
+    /// that compares it with its own.
+    Unproven,
     /// Not in the group's in-sync set.
     OutOfSync,
 }

@@ -166,3 +166,37 @@ fn a_write_that_nobody_was_promised_gives_way() {
     assert_eq!(cluster.map(0), cluster.map(1));
     assert!(!cluster.answered.contains_key(&RequestId(2)));
 }
+
+/// A copy that came back and has not heard yet that it is in sync is not sure to be complete when it starts again. All
+/// the same it may be the only one left of those that acknowledged a write.
+#[test]
+fn what_only_a_doubtful_copy_has_is_not_lost() {
+    let mut cluster = Cluster::with_rule(3, AckRule::Majority, &[]);
+    cluster.write(blocks(1, 0, 1)).unwrap();
+    cluster.settle();
+    cluster.beat();
+    cluster.isolate(2);
+    cluster.write(blocks(2, 1, 1)).unwrap();
+    cluster.pass(3 * SECOND);
+    assert!(!cluster.config.in_sync.contains(&device(2)));
+    cluster.deaf.insert(device(2));
+    cluster.heal();
+    cluster.pass(3 * SECOND);
+    assert!(cluster.config.in_sync.contains(&device(2)));
+    cluster.write(blocks(3, 2, 1)).unwrap();
+    reach(&mut cluster, &[2]);
+    assert_eq!(cluster.answered[&RequestId(3)], Ok(()));
+    // The power fails. The primary of then stays away.
+    let _dead = cluster.kill(0);
+    cluster.restart(1, 0);
+    cluster.restart(2, 0);
+    cluster.deaf.clear();
+    cluster.heal();
+    cluster.pass(10 * SECOND);
+    let primary = cluster.primary();
+    assert_eq!(cluster.state(primary), GroupState::Active);
+    assert!(cluster.order(primary).contains(&RequestId(3)), "{:?}", cluster.order(primary));
+    // It was brought up to date again, and both have everything.
+    assert_eq!((cluster.config.in_sync.len(), cluster.map(1)), (2, cluster.map(2)));
+    assert_eq!(primary, 1, "the copy that is sure to be complete reigns");
+}

@@ -147,24 +147,54 @@ fn the_last_copy_that_is_in_sync_waits_for_its_device() {
     assert_eq!(cluster.answered[&RequestId(2)], Ok(()));
 }
 
+/// Two copies, both of which are demanded, and a write that waits for the device of one, which hangs.
+fn both_demanded(hangs: u32) -> Cluster {
+    let mut cluster = Cluster::new(2);
+    cluster.config.copies_min = 2;
+    cluster.config.version += 1;
+    (0..2).for_each(|n| cluster.inform(n));
+    cluster.pass(SECOND);
+    cluster.hanging.insert(device(hangs));
+    cluster.write(blocks(1, 1, 1)).unwrap();
+    cluster.hang(hangs, true);
+    cluster.pass(2 * SECOND);
+    assert_eq!((cluster.primary(), cluster.config.in_sync.len()), (0, 2), "all wait for the device");
+    cluster
+}
+
 #[test]
 fn where_too_few_copies_would_stay_all_wait_for_the_device() {
     for hangs in [0, 1] {
-        let mut cluster = Cluster::new(2);
-        cluster.config.copies_min = 2;
-        cluster.config.version += 1;
-        (0..2).for_each(|n| cluster.inform(n));
-        cluster.pass(SECOND);
-        cluster.hanging.insert(device(hangs));
-        cluster.write(blocks(1, 1, 1)).unwrap();
-        cluster.hang(hangs, true);
-        cluster.pass(2 * SECOND);
-        assert_eq!((cluster.primary(), cluster.config.in_sync.len()), (0, 2));
+        let mut cluster = both_demanded(hangs);
         assert_eq!(cluster.answered.get(&RequestId(1)), None);
         cluster.hang(hangs, false);
         cluster.settle();
         assert_eq!(cluster.answered[&RequestId(1)], Ok(()));
         cluster.pass(SECOND);
         assert_eq!(cluster.state(1), GroupState::Following);
+    }
+}
+
+#[test]
+fn a_copy_whose_device_is_out_of_service_is_not_waited_for_however_few_are_left() {
+    for out in [0, 1] {
+        let mut cluster = both_demanded(out);
+        cluster.take_out(out, true);
+        cluster.pass(SECOND / 2);
+        let other = 1 - out;
+        assert_eq!((cluster.primary(), cluster.config.in_sync.len()), (other, 1), "{:?}", cluster.config);
+        assert_eq!(cluster.state(other), GroupState::ReadOnly);
+        cluster.write(blocks(2, 2, 1)).unwrap();
+        cluster.settle();
+        assert_eq!(cluster.answered[&RequestId(2)], Err(IoStatus::ReadOnly));
+        cluster.take_out(out, false);
+        cluster.hang(out, false);
+        cluster.pass(10 * SECOND);
+        assert_eq!(cluster.config.in_sync.len(), 2, "{:?}", cluster.config);
+        cluster.write(blocks(3, 3, 1)).unwrap();
+        cluster.settle();
+        assert_eq!(cluster.answered[&RequestId(3)], Ok(()));
+        cluster.pass(SECOND);
+        assert_eq!(cluster.map(0), cluster.map(1));
     }
 }

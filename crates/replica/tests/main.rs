@@ -13,6 +13,7 @@ mod fencing;
 mod flow;
 mod handing_over;
 mod hung;
+mod leases;
 mod membership;
 mod mending;
 mod merging;

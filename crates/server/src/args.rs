@@ -6,7 +6,7 @@ use azekura_api::Period;
 use azekura_base::{ApiAccess, Size, Transport};
 use azekura_logging::LogFormat;
 use azekura_node::DEVICE_TIMEOUT_MIN;
-use clap::Args;
+use clap::{ArgGroup, Args};
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
 use std::path::PathBuf;
@@ -43,6 +43,7 @@ pub struct VhostSocket {
 ///     --join https://10.0.0.1:7180 --token-file TOKEN --device-size 100GiB
 #[derive(Args, Clone, Debug)]
 #[command(verbatim_doc_comment)]
+#[command(group(ArgGroup::new("vhost_sockets").args(["vhost_socket", "vhost_folder"]).multiple(true)))]
 pub struct NodeArgs {
     /// The node's name, unique in the cluster; also its host in failure domains [default: the host's name].
     #[arg(long, env = "AZEKURA_NODE_NAME")]
@@ -128,13 +129,17 @@ pub struct NodeArgs {
     #[arg(long, value_name = "VOLUME=PATH", value_parser = vhost_socket)]
     pub vhost_socket: Vec<VhostSocket>,
 
+    /// The folder for such sockets that are made while the node runs: 'azekura volume expose'.
+    #[arg(long, value_name = "FOLDER", value_parser = absolute)]
+    pub vhost_folder: Option<PathBuf>,
+
     /// Who may connect to those sockets: the mode of their files, in octal. Connecting takes the right to write
     /// [default: 600, or 660 with --vhost-socket-group].
-    #[arg(long, value_name = "MODE", value_parser = socket_mode, requires = "vhost_socket")]
+    #[arg(long, value_name = "MODE", value_parser = socket_mode, requires = "vhost_sockets")]
     pub vhost_socket_mode: Option<u32>,
 
     /// The group of those sockets' files: a name of /etc/group or a number [default: the process's].
-    #[arg(long, value_name = "GROUP", requires = "vhost_socket")]
+    #[arg(long, value_name = "GROUP", requires = "vhost_sockets")]
     pub vhost_socket_group: Option<String>,
 
     /// How many connections of clients there may be at a time; further ones are refused. Other nodes have places of
@@ -188,7 +193,8 @@ pub struct NodeArgs {
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Size>,
 
-    /// On the first start, make one device of this size in the data folder.
+    /// On the first start, make one device of this size in the data folder, at least 320MiB. Devices that are there
+    /// keep the size that they have.
     #[arg(long, value_name = "SIZE")]
     pub device_size: Option<Size>,
 
@@ -239,8 +245,8 @@ pub struct NodeArgs {
     pub power_loss_protected: bool,
 
     /// A device of which nothing has been heard for so long, although it was asked for something, is out of service
-    /// until the node is started again: its copies get new homes as those of a failed device do. At least 2s. Nobody
-    /// waits for a device that has been silent for one second, whatever this says.
+    /// until it answers: its copies get new homes in time, as those of a failed device do. At least 2s. Nobody waits
+    /// for a device that has been silent for one second, whatever this says.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = device_timeout)]
     pub device_timeout: Period,
 
@@ -320,6 +326,11 @@ fn vhost_socket(text: &str) -> Result<VhostSocket, String> {
     Ok(VhostSocket { volume: volume.to_owned(), path: path.into() })
 }
 
+fn absolute(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if path.is_absolute() { Ok(path) } else { Err("a path from / on, as in /run/azekura".to_owned()) }
+}
+
 fn nbd_transport(text: &str) -> Result<Transport, String> {
     match text.parse() {
         Ok(Transport::Both) => Err("an address has either: where both are served, somebody on the way talks clients \
@@ -364,10 +375,14 @@ mod tests {
         }
     }
 
-    fn read(options: &[&str]) -> NodeArgs {
+    fn try_read(options: &[&str]) -> Result<NodeArgs, clap::Error> {
         let command = NodeArgs::augment_args(clap::Command::new("node").no_binary_name(true));
         let options = ["--data", "d"].iter().chain(options);
-        NodeArgs::from_arg_matches(&command.get_matches_from(options)).unwrap()
+        NodeArgs::from_arg_matches(&command.try_get_matches_from(options)?)
+    }
+
+    fn read(options: &[&str]) -> NodeArgs {
+        try_read(options).unwrap()
     }
 
     #[test]
@@ -424,6 +439,20 @@ mod tests {
         for nonsense in ["", "v", "=s", "v=", "/run/a"] {
             assert!(vhost_socket(nonsense).is_err_and(|error| error.contains("vm1-root=")), "{nonsense}");
         }
+    }
+
+    #[test]
+    fn who_may_connect_to_vhost_sockets_is_said_where_there_are_some() {
+        let (mode, group) = (["--vhost-socket-mode", "660"], ["--vhost-socket-group", "kvm"]);
+        let (socket, folder) = (["--vhost-socket", "v=/run/v"], ["--vhost-folder", "/run/azekura"]);
+        for access in [mode, group] {
+            let error = try_read(&access).unwrap_err().to_string();
+            assert!(error.contains("--vhost-socket") && error.contains("--vhost-folder"), "{error}");
+            for some in [[socket, access].concat(), [folder, access].concat(), [socket, folder, access].concat()] {
+                assert!(try_read(&some).is_ok(), "{some:?}");
+            }
+        }
+        assert!(try_read(&["--vhost-folder", "run"]).is_err_and(|error| error.to_string().contains("/run/azekura")));
     }
 
     #[test]

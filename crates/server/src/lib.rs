@@ -8,6 +8,7 @@
 
 mod args;
 mod bridge;
+mod checks;
 mod config_servers;
 mod configuration;
 mod disk;
@@ -20,13 +21,16 @@ mod random;
 mod secured;
 mod shards;
 mod start;
+mod vhost_sockets;
 
 pub use args::NodeArgs;
+pub use checks::{check, notes};
 pub use config_servers::ConfigServerArgs;
 pub use configuration::as_node;
 pub use disk::data_folder::config_database;
-pub use disk::device::LogFile;
+pub use disk::device::{DeviceDir, LogFile, loss};
 pub use disk::disks;
+pub use disk::files::put as put_file;
 pub use disk::layers_file::read as read_layers;
 pub use disk::seen::read_copy;
 

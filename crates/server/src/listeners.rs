@@ -40,13 +40,13 @@ pub struct Access {
 }
 
 impl Access {
-    fn of(mode: Option<u32>, group: Option<String>) -> Access {
+    pub(crate) fn of(mode: Option<u32>, group: Option<String>) -> Access {
         Access { mode: mode.unwrap_or(if group.is_some() { 0o660 } else { 0o600 }), group }
     }
 
     /// Gives the file of a socket that was just made what is asked for. By the process's umask, only its user could
     /// connect until now.
-    fn apply(&self, path: &Path) -> io::Result<()> {
+    pub(crate) fn apply(&self, path: &Path) -> io::Result<()> {
         if let Some(group) = &self.group {
             let number = match group.parse() {
                 Ok(number) => number,
@@ -252,7 +252,8 @@ impl ClientListener {
         })
     }
 
-    fn vhost_user(volume: String, controllers: Arc<Controllers>) -> Speak {
+    /// For a volume's own socket.
+    pub(crate) fn vhost_user(volume: String, controllers: Arc<Controllers>) -> Speak {
         speaking(move |stream_bytes_max, _| {
             azekura_vhost::Connection::new(stream_bytes_max, &volume, controllers.cluster())
         })

@@ -15,6 +15,7 @@ use azekura_meta::cluster::DeviceSpec;
 use azekura_meta::time::now_rfc3339;
 use azekura_model::{DeviceFailure, DeviceRecord, FailureKind, Kind, MetaError};
 use azekura_node::{Breakdown, Identity};
+use azekura_store::Options;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::num::NonZeroU8;
@@ -84,6 +85,9 @@ impl Opener {
             }
         }
         self.note_missing(&dirs, &silent).await?;
+        for (_, dir) in &dirs {
+            dir.iter().for_each(|dir| note_other_size(dir, size));
+        }
         let mut opening = JoinSet::new();
         for (name, dir) in dirs {
             if let Some((id, dir)) = self.register(&name, dir).await? {
@@ -250,6 +254,23 @@ impl Opener {
     fn out_of_service(&self, device: DeviceId, error: &anyhow::Error) {
         // The reports are worked off as long as the node is up.
         self.reports.send(out_of_service(device, error));
+    }
+}
+
+/// Says so when `--device-size` asks for another size than a file in the data folder has: a device keeps the one that
+/// it was made with.
+fn note_other_size(dir: &DeviceDir, asked: Option<u64>) {
+    let has = dir.options().device_bytes();
+    let asked = asked.map(|bytes| Options::for_device(bytes).device_bytes());
+    if let Some(asked) = asked.filter(|asked| *asked != has && !dir.file.disk) {
+        let name = dir.path().file_name().unwrap_or_default().display().to_string();
+        tracing::warn!(
+            device = name,
+            "{name} has {} MiB and keeps that: --device-size asks for {} MiB, which is the size of new devices \
+             (docs/operations/disks.md: a device of another size)",
+            has >> 20,
+            asked >> 20
+        );
     }
 }
 

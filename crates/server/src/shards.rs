@@ -37,6 +37,7 @@ pub struct Shards {
     /// Where each waits for its membership.
     begin: Vec<std_mpsc::Sender<Membership>>,
     ends: mpsc::UnboundedReceiver<End>,
+    controllers: Arc<Controllers>,
 }
 
 impl Shards {
@@ -48,7 +49,7 @@ impl Shards {
     pub async fn start(args: &NodeArgs, clients: ClientLimits, tls: StreamTls) -> Result<Shards> {
         let share = Share::of(clients, args.shard_count());
         let controllers = Arc::new(Controllers::new(crate::random::bits() as u64));
-        let shared = Shared { controllers, secured: SecuredDoor::new(tls) };
+        let shared = Shared { controllers: Arc::clone(&controllers), secured: SecuredDoor::new(tls) };
         let (end, ends) = mpsc::unbounded_channel();
         let (mut begin, mut opening) = (Vec::new(), Vec::new());
         for shard in (0..args.shard_count().get()).map(Shard) {
@@ -64,12 +65,17 @@ impl Shards {
         for opened in opening {
             handles.push(opened.await.context("the data plane ended")??);
         }
-        Ok(Shards { handles: Handles::new(handles), begin, ends })
+        Ok(Shards { handles: Handles::new(handles), begin, ends, controllers })
     }
 
     /// The ways to them.
     pub fn handles(&self) -> Handles {
         self.handles.clone()
+    }
+
+    /// What listeners of all shards have together.
+    pub fn controllers(&self) -> Arc<Controllers> {
+        Arc::clone(&self.controllers)
     }
 
     /// Lets each begin as what `membership` makes of it.
@@ -187,7 +193,8 @@ mod tests {
         let (sender, _commands) = std_mpsc::channel();
         let reactor = Reactor::<Conn>::new(Options::default()).unwrap();
         let handles = Handles::new(vec![Handle::new(sender, reactor.waker())]);
-        let mut shards = Shards { handles, begin: Vec::new(), ends };
+        let controllers = Arc::new(Controllers::new(1));
+        let mut shards = Shards { handles, begin: Vec::new(), ends, controllers };
         let error = shards.end().await.unwrap_err().to_string();
         assert!(error.contains("shard 1") && error.contains("panicked"), "{error}");
         spawn(Shard(2), end, || Err(io::Error::other("no ring"))).unwrap();

@@ -7,6 +7,7 @@ use crate::bridge::holdings;
 use crate::bridge::reports;
 use crate::bridge::scrubs::{self, Intervals};
 use crate::bridge::statistics::{Failures, Statistics};
+use crate::checks::{self, client_memory, node_name};
 use crate::configuration::{self, Configuration};
 use crate::disk::data_folder::{DataFolder, NewDevices};
 use crate::disk::device::Limits;
@@ -21,28 +22,34 @@ use crate::joining;
 use crate::listeners::ClientListener;
 use crate::opening::{Opened, Opener};
 use crate::shards::Shards;
+use crate::vhost_sockets::VhostSockets;
 use anyhow::{Context, Result, anyhow, ensure};
 use azekura_api::JoinCluster;
 use azekura_base::{Endpoint, Shard, Transport};
 use azekura_control::{Attacher, Doors};
-use azekura_frontend::{ClientLimits, MEMORY_BYTES_MAX, MEMORY_BYTES_MIN};
+use azekura_frontend::ClientLimits;
 use azekura_meta::MetaClient;
 use azekura_meta::cluster::NodeSpec;
+use azekura_model::transitions::alive::LIFE_TTL_SECONDS;
 use azekura_model::{ClusterRecord, Kind, MetaError, SettingsRecord};
 use azekura_node::Identity;
 use azekura_transport::Credentials;
 use std::num::{NonZeroU8, NonZeroUsize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// Longest time for handing over to other nodes before the process ends.
 const LEAVE_PATIENCE: Duration = Duration::from_millis(1500);
 /// Pause between two looks whether that is done.
 const LEAVE_STEP: Duration = Duration::from_millis(10);
+/// Signs of life of a process that has ended are gone by then.
+const FORMER_PATIENCE: Duration = Duration::from_secs(2 * LIFE_TTL_SECONDS as u64 + 2);
+/// Pause between two looks whether they are.
+const FORMER_STEP: Duration = Duration::from_millis(200);
 
 /// Starts the node, serves until a signal, stops.
 ///
@@ -51,7 +58,7 @@ const LEAVE_STEP: Duration = Duration::from_millis(10);
 pub async fn serve(args: NodeArgs) -> Result<()> {
     let started = Instant::now();
     let descriptors = raise_descriptor_limit();
-    check(&args)?;
+    checks::check(&args)?;
     let mut folder = DataFolder::open(&args.data)?;
     let args = NodeArgs { shards: Some(shards(&args, &folder)?), ..args };
     let (clients, keys) = (client_limits(&args, descriptors)?, args.keys.start()?);
@@ -100,7 +107,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     let (noting, scrubs) = scrubs::start(client.clone(), shards.clone(), node, Intervals::of(&args));
     let (alive, failures) = (client.keep_alive(node), Failures::default());
     let statistics = Statistics::new(&shards, name, &failures, &keys, &configured, started);
-    let plane = Arc::new(Plane { shards: shards.clone(), incarnation: identity.incarnation });
+    let plane = plane(&args, folder.path(), &data_plane, &client, identity, configured.clone()).await?;
     let attacher = Attacher::new(client.clone(), plane);
     let keeper = Keeper::new(attacher.clone(), client.clone(), shards.clone(), configured, node, identity.incarnation);
     let control = azekura_control::start(doors, client.clone(), node, Arc::new(statistics), attacher, keys);
@@ -142,6 +149,20 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     ended.unwrap_or(Ok(()))
 }
 
+/// The control plane's way to the data plane, once sockets are there that were asked for while the node ran.
+async fn plane(
+    args: &NodeArgs,
+    data: &Path,
+    data_plane: &Shards,
+    client: &MetaClient,
+    identity: Identity,
+    configured: watch::Receiver<u64>,
+) -> Result<Arc<Plane>> {
+    let sockets = VhostSockets::start(args, data, data_plane, client.clone(), identity.endpoint.node).await?;
+    tokio::spawn(Arc::clone(&sockets).follow(configured));
+    Ok(Arc::new(Plane { shards: data_plane.handles(), incarnation: identity.incarnation, sockets }))
+}
+
 /// Where the REST API is asked from now on; answered when all is there.
 async fn doors(args: &NodeArgs, folder: &DataFolder) -> Result<Doors> {
     let port =
@@ -149,21 +170,12 @@ async fn doors(args: &NodeArgs, folder: &DataFolder) -> Result<Doors> {
     let local = folder.local_door();
     let local = azekura_control::bind_local(&local).with_context(|| format!("can't listen at {}", local.display()))?;
     let (key, secrets) = (Arc::new(node_key(folder.path())?), Arc::new(IdentityFolder::of(folder.path())));
-    Ok(Doors::new(port, Some(local), args.api_names.clone(), key, secrets)?)
-}
-
-/// Refuses options that contradict each other.
-fn check(args: &NodeArgs) -> Result<()> {
-    ensure!(
-        !args.listen.ip().is_unspecified(),
-        "--listen {} is announced to other nodes, so it must be an address that they can reach",
-        args.listen
-    );
-    ensure!(
-        !args.config.is_empty() || args.serve_config.is_some(),
-        "where is the cluster's configuration? Give --config URL, or --serve-config IP:PORT to keep it in this node"
-    );
-    Ok(())
+    let mut doors = Doors::new(port, Some(local), args.api_names.clone(), key, secrets)?;
+    let servers = if args.config.is_empty() { "that it serves itself".to_owned() } else { args.config.join(", ") };
+    doors.tell_start(format!(
+        "this node is starting: it serves when the configuration ({servers}) has answered and its devices are open"
+    ))?;
+    Ok(doors)
 }
 
 /// How many shards the node has: what it is told to have, or one for each core that it may use; but not more than
@@ -208,19 +220,7 @@ fn opener(client: &MetaClient, identity: Identity, args: &NodeArgs, limits: Limi
 
 /// What clients may take. Of the descriptors, other nodes, devices and the control plane have one half.
 fn client_limits(args: &NodeArgs, descriptors: usize) -> Result<ClientLimits> {
-    // Each shard has its part, in which the longest request must have room.
-    let least = MEMORY_BYTES_MIN * usize::from(args.shard_count().get());
-    let memory_bytes_max = match args.client_memory {
-        Some(size) => usize::try_from(size.bytes()).unwrap_or(usize::MAX),
-        None => MEMORY_BYTES_MAX.max(least),
-    };
-    ensure!(
-        memory_bytes_max >= least,
-        "--client-memory {} is too little: the longest request needs {} MiB in each of {} shards",
-        args.client_memory.map_or_else(String::new, |size| size.to_string()),
-        MEMORY_BYTES_MIN >> 20,
-        args.shard_count()
-    );
+    let memory_bytes_max = client_memory(args, args.shard_count().get())?;
     let connections_max = args.client_connections.min((descriptors / 2).max(1));
     if connections_max < args.client_connections {
         tracing::warn!(
@@ -293,17 +293,6 @@ struct Joined {
     transport: Transport,
 }
 
-/// What the node is called.
-fn node_name(args: &NodeArgs) -> Result<String> {
-    match &args.name {
-        Some(name) => Ok(name.clone()),
-        None => {
-            let host = std::fs::read_to_string("/proc/sys/kernel/hostname").context("can't read the host's name")?;
-            Ok(host.trim().to_owned())
-        }
-    }
-}
-
 /// Makes the node known to its cluster.
 async fn join(
     client: &MetaClient,
@@ -351,6 +340,7 @@ async fn join(
         tracing::warn!("node {}'s key is {key}, and no other any more (--replace-key)", record.name);
     }
     joining::join(client, args, machine, &cluster.id).await?;
+    wait_for_former_process(client, &spec).await.map_err(refusal)?;
     let registered = match args.trusted_config {
         true => client.register_trusted_node(&spec).await,
         false => client.register_node(&spec).await,
@@ -363,9 +353,34 @@ async fn join(
         );
     }
     folder.joined(&cluster.id, node.id, node.incarnation.max(folder.file.incarnation))?;
+    memory.registered(folder.file.incarnation);
     let endpoint = Endpoint::first(node.id);
     let identity = Identity { cluster: number, endpoint, incarnation: folder.file.incarnation };
     Ok(Joined { identity, name: node.name, credentials, transport })
+}
+
+/// Waits until no other process shows that this node lives. One that had the same address has ended, for this process
+/// listens there; one that has another may run, with the folder that this one's was copied from.
+async fn wait_for_former_process(client: &MetaClient, spec: &NodeSpec) -> Result<(), MetaError> {
+    let lives_elsewhere = || {
+        let model = client.model();
+        let node =
+            model.nodes.values().find(|node| node.uuid == spec.uuid && node.data_address != spec.data_address)?;
+        model.alive.contains_key(&node.id).then(|| (node.name.clone(), node.data_address))
+    };
+    let began = Instant::now();
+    while let Some((node, address)) = lives_elsewhere() {
+        if began.elapsed() >= FORMER_PATIENCE {
+            return Err(MetaError::RunsElsewhere { node, address, wanted: spec.data_address });
+        }
+        if began.elapsed() < FORMER_STEP {
+            tracing::info!(
+                "a process that other nodes reach at {address} shows that node {node} lives: waiting for its end"
+            );
+        }
+        tokio::time::sleep(FORMER_STEP).await;
+    }
+    Ok(())
 }
 
 /// The cluster, and how its nodes talk; a first node makes it.

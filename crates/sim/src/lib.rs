@@ -44,6 +44,8 @@ pub fn run(seed: u64, plan: &Plan) -> Result<Report, Violation> {
         azekura_frontend::sabotage::count_only_first(plan.lie == Some(Lie::UncountedClients));
         azekura_frontend::sabotage::heed_at_once(plan.lie == Some(Lie::HastyHeeding));
         azekura_frontend::sabotage::write_by_every_path(plan.lie == Some(Lie::EveryPathWrites));
+        azekura_frontend::sabotage::go_on_with_lost(plan.lie == Some(Lie::LostGoesOn));
+        azekura_frontend::sabotage::wait_with_writes(plan.lie == Some(Lie::WaitingWrites));
         azekura_gateway::sabotage::share_window(plan.lie == Some(Lie::SharedWindow));
         azekura_gateway::sabotage::settle_nothing(plan.lie == Some(Lie::ForgottenErrors));
         azekura_node::sabotage::ignore_keys(plan.lie == Some(Lie::IgnoredKeys));

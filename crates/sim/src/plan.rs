@@ -108,6 +108,12 @@ pub enum Lie {
     /// What hosts write is let in at each node that they come through.
     #[cfg(feature = "sabotage")]
     EveryPathWrites,
+    /// What was asked of a session's unit goes on after its connection was closed.
+    #[cfg(feature = "sabotage")]
+    LostGoesOn,
+    /// Writes wait until their unit is open.
+    #[cfg(feature = "sabotage")]
+    WaitingWrites,
     /// Blocks get another key, and the former one goes, without a look at who may still write under that.
     HastyRekeying,
     /// A pass through a volume takes the answer for the pass before, which was for another key or another head.

@@ -131,7 +131,12 @@ pub(crate) fn draw(seed: u64, plan: &Plan) -> Result<World, Violation> {
     let initialising = Random::new(seed ^ 0x696e_6974);
     let scene = Stage {
         faults: Faults::new(
-            [Random::new(seed ^ 0x766f_7465), initialising, Random::new(seed ^ 0x6b65_7973)],
+            [
+                Random::new(seed ^ 0x766f_7465),
+                initialising,
+                Random::new(seed ^ 0x6b65_7973),
+                Random::new(seed ^ 0x7363_7275),
+            ],
             decaying,
             guests,
             Rekeys::new(plan, Random::new(seed ^ 0x7265_6b65)),

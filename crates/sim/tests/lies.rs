@@ -220,16 +220,35 @@ fn hosts_that_write_by_several_paths_at_a_time_are_noticed() {
 }
 
 #[test]
+fn what_goes_on_after_its_units_connection_was_closed_is_noticed() {
+    let caught = caught(Lie::LostGoesOn, Mode::Attachments, 20);
+    assert!(!caught.is_empty(), "{caught:?}");
+}
+
+#[test]
+fn writes_that_wait_until_their_unit_is_open_are_noticed() {
+    // A write must wait in the moment in which another node's writes go on: few seeds have that.
+    let plan = |seed| {
+        let plan = Plan { lie: Some(Lie::WaitingWrites), devices_fail: false, ..Plan::draw(Mode::Attachments, seed) };
+        Plan { devices_hang: false, new_logs: false, ..plan }
+    };
+    assert!(first_caught_within(120, plan).is_some());
+}
+
+#[test]
 fn an_empty_device_that_passes_for_the_one_it_replaces_is_noticed() {
     let caught = caught(Lie::EmptyDevice, Mode::Devices, 20);
-    assert!(caught.contains(&Invariant::OnePrimary), "a committed write is overwritten: {caught:?}");
+    // Its group counts on what it does not have: most seeds notice.
+    assert!(caught.len() >= 10, "{caught:?}");
 }
 
 #[test]
 fn copies_that_have_lost_repairs_and_do_not_say_so_are_noticed() {
-    // Repairs must be under way when power fails and a disk lies: so it is in 5 of these twenty seeds.
+    // Repairs must be under way when power fails and a disk lies: so it is in some of these twenty seeds. Who notices
+    // is a comparison of the copies at the end, or a reader before.
     let plan = |seed| Plan { lie: Some(Lie::LostRepairs), ..Plan::draw(Mode::All, seed) };
-    assert_eq!(first_caught(plan), Some(Invariant::CopiesEqual));
+    let first = first_caught(plan);
+    assert!(matches!(first, Some(Invariant::CopiesEqual | Invariant::Linearizable)), "{first:?}");
 }
 
 #[test]

@@ -260,7 +260,7 @@ fn all_faults_together_lose_nothing() {
 
 #[test]
 fn devices_that_fail_take_nothing_acknowledged_with_them() {
-    let report = run_all(Mode::Devices, 1..=10);
+    let report = run_all(Mode::Devices, 1..=14);
     assert!(faults(&report, "wiped device") > 3 && faults(&report, "new device") > 3, "{report}");
     assert!(faults(&report, "device removed") > 3 && faults(&report, "new homes") > 10, "{report}");
     assert!(faults(&report, "device whose map hangs") > 0, "{report}");

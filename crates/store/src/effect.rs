@@ -179,16 +179,15 @@ impl MapError {
     /// It has refused the same for so long that it is not waited for any more; `what` says what it refuses.
     #[must_use]
     pub fn refused_for_long(what: &str) -> MapError {
-        let way_out = "start the node anew when the disk is well again; if it is not, the device has to be formatted \
-                       again, and gets its copies from others";
+        let way_out = "start the node anew when the disk is well again; if that does not help, stop it and make the map anew \
+                       from the log (azekura store rebuild-map)";
         MapError::Failed(format!("{what}; {way_out}"))
     }
 
     /// Both copies of a row are damaged; `what` names the row.
     #[must_use]
     pub fn both_damaged(what: &str) -> MapError {
-        let way_out = "the device has to be formatted again, and gets its copies from others";
-        MapError::Failed(format!("{what} is damaged in the map, and so is its second copy: {way_out}"))
+        MapError::Failed(format!("{what} is damaged in the map, and so is its second copy"))
     }
 }
 

@@ -23,6 +23,7 @@
 //! - `recovery/`: *open*. From the checkpoint along the log to its end.
 //! - `query/`: what changed since, what a chunk holds, what two layers show differently, what the end of one gives
 //!   back.
+//! - `rebuild/`: a map that is damaged or gone is made anew from the log.
 //! - `tools/`: a check of a closed device, a listing of its log, its accounts.
 //!
 //! No part knows the store, and none but replay the engine. No more than three files use each other in a circle.
@@ -44,6 +45,7 @@ mod map;
 mod options;
 mod query;
 mod read;
+mod rebuild;
 mod record;
 mod recovery;
 mod report;
@@ -64,6 +66,7 @@ pub use map::{
     UnknownBlocks,
 };
 pub use options::{Identity, Initialisation, Options, SUPERBLOCK_AREA_BLOCKS};
+pub use rebuild::{KnownLayers, Rebuild, RebuildReport, RebuildSettings, RebuildStep};
 pub use record::{GroupState, Mark, Record, Repair};
 pub use report::{ChangedChunk, ChangedPage, ChunkDigest, DigestRun, Report};
 pub use statistics::{Space, Statistics};

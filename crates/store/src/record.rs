@@ -89,4 +89,7 @@ pub struct GroupState {
     /// This copy holds all that was committed up to here: `committed`, except between [`crate::Store::rejoin`] and
     /// [`crate::Store::set_complete`].
     pub complete: Sequence,
+    /// The copy is of a map that was made from the log alone ([`crate::Rebuild`]), and is not complete again yet: what
+    /// it holds may be older than what it held, and newer.
+    pub unproven: bool,
 }

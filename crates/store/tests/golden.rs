@@ -279,6 +279,7 @@ fn root() {
         epoch: Epoch(3),
         committed: Sequence(40),
         complete: Some(Sequence(30)),
+        unproven: false,
         note_version: 2,
         note: Bytes::from_static(b"a note"),
         pending: vec![data, zero],
@@ -299,6 +300,10 @@ fn root() {
     let image = root.encode();
     golden("root", &image);
     assert_eq!(Root::decode(&image).unwrap(), root);
+    let mut unproven = root.clone();
+    unproven.groups.iter_mut().for_each(|group| (group.unproven, group.complete) = (true, Some(Sequence(0))));
+    golden("root-5", &unproven.encode());
+    assert_eq!(Root::decode(&unproven.encode()).unwrap(), unproven);
     let mut earlier = root;
     earlier.groups.iter_mut().for_each(|group| group.requests.clear());
     assert_eq!(Root::decode(&read_golden("root-3")).unwrap(), earlier, "the version before named no requests");

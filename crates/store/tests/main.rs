@@ -16,6 +16,7 @@ mod lost;
 mod merged_copies;
 mod model;
 mod moved;
+mod rebuilt;
 mod replay;
 mod resync;
 mod saved_map;

@@ -3,7 +3,7 @@
 use crate::channel::Opened;
 use crate::verifier::peer_key;
 use crate::{ChannelError, PROTOCOL};
-use azekura_base::{Inbox, Outbox, PeerKey};
+use azekura_base::{Inbox, Outbox, PageBuf, PeerKey};
 use bytes::{Buf, Bytes, BytesMut};
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::ServerName;
@@ -18,10 +18,14 @@ use std::sync::Arc;
 pub const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
 /// Bytes of the stream in one record at the most (RFC 8446, 5.1).
 const RECORD_BYTES: usize = 16 << 10;
-/// Bytes of the stream that are encrypted in one go: four records.
-const RUN_BYTES: usize = 4 * RECORD_BYTES;
 /// What a record has besides: header, type and tag.
 const RECORD_OVERHEAD: usize = 5 + 1 + 16;
+/// Small pieces are gathered up to so many bytes: with what a record has besides they fill 16 KiB.
+const GATHERED_BYTES: usize = RECORD_BYTES - RECORD_OVERHEAD;
+/// Bytes of the stream that are encrypted in one go: four records of 64 KiB in all.
+const RUN_BYTES: usize = 4 * (RECORD_BYTES - RECORD_OVERHEAD);
+/// What is sealed into no more than this has no buffer of its own: the outbox copies that much at the most.
+const SMALL_SEALED: usize = 512;
 /// [`Tls::open`] stops after so many bytes, so that the protocol's inbox has room for what follows.
 const OPENED_MAX: usize = 64 << 10;
 
@@ -90,16 +94,22 @@ struct Decrypted(BytesMut);
 impl Decrypted {
     /// Appends at most so many to `own`; how many there were.
     fn feed(&mut self, own: &mut Inbox, most: usize) -> usize {
-        let mut fed = 0;
-        while fed < most && !self.0.is_empty() {
-            let mut fill = own.take_fill();
-            let count = self.0.len().min(most - fed).min(fill.buf.len() - fill.at);
-            fill.buf[fill.at..fill.at + count].copy_from_slice(&self.0[..count]);
-            self.0.advance(count);
-            own.filled(fill, count);
-            fed += count;
-        }
-        fed
+        let count = self.0.len().min(most);
+        append(own, &self.0[..count]);
+        self.0.advance(count);
+        count
+    }
+}
+
+/// Appends these bytes to `own`, as if a socket had brought them.
+fn append(own: &mut Inbox, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        let mut fill = own.take_fill();
+        let count = bytes.len().min(fill.buf.len() - fill.at);
+        let (now, rest) = bytes.split_at(count);
+        fill.buf[fill.at..fill.at + count].copy_from_slice(now);
+        own.filled(fill, count);
+        bytes = rest;
     }
 }
 
@@ -119,7 +129,7 @@ impl Waiting {
 
     /// The next bytes, in the order in which `own` gives them: a part of a large piece, or small pieces together.
     fn next(&mut self, own: &mut Outbox, pieces: &mut Vec<Bytes>) -> Bytes {
-        while self.gathered.len() < RECORD_BYTES {
+        while self.gathered.len() < GATHERED_BYTES {
             if self.piece.is_empty() {
                 pieces.clear();
                 own.take(pieces, 1, usize::MAX);
@@ -128,13 +138,13 @@ impl Waiting {
                     None => break,
                 }
             }
-            if self.piece.len() >= RECORD_BYTES {
+            if self.piece.len() >= GATHERED_BYTES {
                 if self.gathered.is_empty() {
                     return self.piece.split_to(self.piece.len().min(RUN_BYTES));
                 }
                 break;
             }
-            let count = self.piece.len().min(RECORD_BYTES - self.gathered.len());
+            let count = self.piece.len().min(GATHERED_BYTES - self.gathered.len());
             self.gathered.extend_from_slice(&self.piece[..count]);
             self.piece.advance(count);
         }
@@ -142,9 +152,11 @@ impl Waiting {
     }
 }
 
-/// What is to be done when all that has arrived is decrypted.
+/// What is to be done with what is decrypted, and when all of it is.
 enum Job<'a> {
     Nothing,
+    /// One record goes to the protocol, as far as there is room for so many bytes.
+    Open(&'a mut Inbox, &'a mut usize),
     /// Until so many bytes are sealed.
     Seal(&'a mut Outbox, usize),
     Close,
@@ -165,8 +177,8 @@ struct Parts<'a> {
     waiting: &'a mut Waiting,
     ended: &'a mut bool,
     job: Job<'a>,
-    /// Bytes to decrypt before the caller is to look at them.
-    opened_max: usize,
+    /// Something was decrypted.
+    decrypted: bool,
 }
 
 impl Tls {
@@ -202,18 +214,16 @@ impl Tls {
 
     pub(crate) fn open(&mut self, own: &mut Inbox) -> Result<Opened, ChannelError> {
         // What the protocol has not taken yet leaves room for so much.
-        let room = (Inbox::PEEK_MAX.saturating_sub(own.available().len())).min(OPENED_MAX);
-        let mut fed = self.opened.feed(own, room);
-        while fed < room {
+        let mut room = (Inbox::PEEK_MAX.saturating_sub(own.available().len())).min(OPENED_MAX);
+        room -= self.opened.feed(own, room);
+        while room > 0 {
             // While a receive is under way nothing has come.
             if self.inbox.is_filling() {
                 return Ok(Opened::All);
             }
-            self.advance(Job::Nothing, 1)?;
-            if self.opened.0.is_empty() {
+            if !self.advance(Job::Open(own, &mut room))? {
                 return Ok(if self.ended { Opened::Ended } else { Opened::All });
             }
-            fed += self.opened.feed(own, room - fed);
         }
         Ok(Opened::Part)
     }
@@ -237,13 +247,13 @@ impl Tls {
             return Err(error.clone());
         }
         if !self.begun || self.stands && own.len() + self.waiting.len() > 0 {
-            self.advance(Job::Seal(own, most), usize::MAX)?;
+            self.advance(Job::Seal(own, most))?;
         }
         Ok(())
     }
 
     pub(crate) fn close(&mut self) -> Result<(), ChannelError> {
-        self.advance(Job::Close, usize::MAX)
+        self.advance(Job::Close).map(drop)
     }
 
     pub(crate) fn expect(&mut self, bytes: usize) {
@@ -266,18 +276,19 @@ impl Tls {
         self.outbox.len() + self.waiting.len()
     }
 
-    /// Lets rustls work until it needs more bytes, or has decrypted `opened_max`; does the job when all is decrypted.
-    fn advance(&mut self, job: Job<'_>, opened_max: usize) -> Result<(), ChannelError> {
+    /// Lets rustls work until it needs more bytes; does the job when all is decrypted. [`Job::Open`] ends with the
+    /// first bytes for the protocol; true when there were some.
+    fn advance(&mut self, job: Job<'_>) -> Result<bool, ChannelError> {
         self.begun = true;
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
         if self.remembered && self.inbox.is_filling() {
             // In a handshake, whose other half will come.
-            return Ok(());
+            return Ok(false);
         }
-        let worked = self.work(job, opened_max).and_then(|waits| self.look().map(|()| waits));
-        let outcome = worked.and_then(|waits| self.look_for_half(waits));
+        let worked = self.work(job).and_then(|worked| self.look().map(|()| worked));
+        let outcome = worked.and_then(|(waits, decrypted)| self.look_for_half(waits).map(|()| decrypted));
         if let Err(error) = &outcome {
             self.failed = Some(error.clone());
             self.tell();
@@ -285,10 +296,10 @@ impl Tls {
         outcome
     }
 
-    /// True: until it needs more bytes.
-    fn work(&mut self, job: Job<'_>, opened_max: usize) -> Result<bool, ChannelError> {
+    /// Whether it needs more bytes now, and has decrypted some.
+    fn work(&mut self, job: Job<'_>) -> Result<(bool, bool), ChannelError> {
         let Tls { end, inbox, outbox, opened, waiting, ended, .. } = self;
-        let mut parts = Parts { outbox, opened, waiting, ended, job, opened_max };
+        let mut parts = Parts { outbox, opened, waiting, ended, job, decrypted: false };
         loop {
             let incoming = inbox.available_mut();
             let (discard, step) = match end {
@@ -297,9 +308,9 @@ impl Tls {
             };
             inbox.consume(discard);
             match step? {
-                Step::Again if parts.opened.0.len() < parts.opened_max => {}
-                Step::Again => return Ok(false),
-                Step::Wait => return Ok(true),
+                Step::Again if parts.decrypted && matches!(parts.job, Job::Open(..)) => return Ok((false, true)),
+                Step::Again => {}
+                Step::Wait => return Ok((true, parts.decrypted)),
             }
         }
     }
@@ -345,7 +356,7 @@ impl Tls {
     /// shown again, for rustls remembers where in them messages lie (and panics where there are none).
     fn tell(&mut self) {
         let Tls { end, inbox, outbox, opened, waiting, ended, .. } = self;
-        let mut parts = Parts { outbox, opened, waiting, ended, job: Job::Nothing, opened_max: usize::MAX };
+        let mut parts = Parts { outbox, opened, waiting, ended, job: Job::Nothing, decrypted: false };
         // Not once more: it must not look at what has arrived after its alert.
         while end.state().wants_write() {
             let incoming = inbox.available_mut();
@@ -372,8 +383,8 @@ impl Parts<'_> {
                     None => break Ok(Step::Again),
                     Some(Err(error)) => break Err(error.into()),
                     Some(Ok(record)) => {
-                        self.opened.0.extend_from_slice(record.payload);
                         discard += record.discard;
+                        self.take_in(record.payload);
                     }
                 }
             },
@@ -407,9 +418,23 @@ impl Parts<'_> {
         (discard, step)
     }
 
+    /// Bytes for the protocol. What it has no room for waits.
+    fn take_in(&mut self, mut bytes: &[u8]) {
+        self.decrypted |= !bytes.is_empty();
+        if let Job::Open(own, room) = &mut self.job
+            && self.opened.0.is_empty()
+        {
+            let (now, rest) = bytes.split_at(bytes.len().min(**room));
+            append(own, now);
+            **room -= now.len();
+            bytes = rest;
+        }
+        self.opened.0.extend_from_slice(bytes);
+    }
+
     fn write<Data>(&mut self, mut traffic: WriteTraffic<'_, Data>) -> Result<Step, ChannelError> {
         match &mut self.job {
-            Job::Nothing => {}
+            Job::Nothing | Job::Open(..) => {}
             Job::Close => {
                 let mut bytes = [0; 2 + RECORD_OVERHEAD];
                 let count = traffic.queue_close_notify(&mut bytes).map_err(|error| encrypt_error(&error))?;
@@ -438,17 +463,28 @@ fn begins_with_record(bytes: &[u8]) -> bool {
 }
 
 fn encrypt<Data>(traffic: &mut WriteTraffic<'_, Data>, bytes: &[u8], outbox: &mut Outbox) -> Result<(), ChannelError> {
-    let mut sealed = BytesMut::zeroed(bytes.len() + bytes.len().div_ceil(RECORD_BYTES) * RECORD_OVERHEAD);
+    let len = bytes.len() + bytes.len().div_ceil(RECORD_BYTES) * RECORD_OVERHEAD;
+    if len <= SMALL_SEALED {
+        let mut sealed = [0; SMALL_SEALED];
+        match traffic.encrypt(bytes, &mut sealed) {
+            Ok(count) => {
+                outbox.put(&sealed[..count]);
+                return Ok(());
+            }
+            Err(EncryptError::InsufficientSize(_)) => {}
+            Err(error) => return Err(encrypt_error(&error)),
+        }
+    }
+    let mut sealed = PageBuf::new(len);
     let count = match traffic.encrypt(bytes, &mut sealed) {
         // A change of keys goes before.
         Err(EncryptError::InsufficientSize(needed)) => {
-            sealed.resize(needed.required_size, 0);
+            sealed = PageBuf::new(needed.required_size);
             traffic.encrypt(bytes, &mut sealed)
         }
         outcome => outcome,
     };
-    let count = count.map_err(|error| encrypt_error(&error))?;
-    sealed.truncate(count);
+    sealed.truncate(count.map_err(|error| encrypt_error(&error))?);
     outbox.put_payload(sealed.freeze());
     Ok(())
 }

@@ -9,6 +9,7 @@
 //! - [`memory`]: regions of a guest's memory, and what its addresses mean;
 //! - [`ring`]: split virtqueues; [`chain`]: what a driver has put into one;
 //! - [`inflight`]: the record of what is under way, which outlives this process;
+//! - [`log`]: the record of the guest's pages that were written;
 //! - [`block`]: requests of the block device, and its configuration space;
 //! - [`violation`], [`fault`]: what ends a connection;
 //! - [`connection`]: a [`Connection`], which is a protocol of the front end.
@@ -18,6 +19,7 @@ pub mod chain;
 pub mod connection;
 pub mod fault;
 pub mod inflight;
+pub mod log;
 pub mod memory;
 pub mod message;
 pub mod ring;

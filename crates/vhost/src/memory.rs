@@ -1,5 +1,6 @@
 //! A guest's memory: regions that the client has handed over, and what addresses mean in them.
 
+use crate::log::Log;
 use crate::message::RegionAt;
 use azekura_base::SharedMemory;
 
@@ -14,8 +15,15 @@ struct Region {
 
 /// The regions of a guest. Two sorts of addresses lead there: those of the guest, which are in descriptors, and those
 /// of the client's process, which name the rings.
+///
+/// What is written by the guest's addresses is logged, while there is a log and it is asked for. Who writes to a
+/// [`Place`] logs that by itself ([`Regions::mark`]).
 #[derive(Default)]
-pub struct Regions(Vec<Region>);
+pub struct Regions {
+    all: Vec<Region>,
+    log: Option<Log>,
+    logs: bool,
+}
 
 /// A place in a region, of which so many bytes are known to be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,13 +58,53 @@ impl Regions {
     /// Regions that [`why_no_region`] has nothing against, with their memory.
     #[must_use]
     pub fn new(regions: Vec<(RegionAt, Box<dyn SharedMemory>)>) -> Regions {
-        Regions(regions.into_iter().map(|(at, memory)| Region { at, memory }).collect())
+        Regions { all: regions.into_iter().map(|(at, memory)| Region { at, memory }).collect(), ..Regions::default() }
+    }
+
+    /// The same memory from now on as in these; the log stays what it is.
+    pub fn become_like(&mut self, regions: Regions) {
+        self.all = regions.all;
+    }
+
+    /// What is written is logged here from now on, if it is asked for.
+    pub fn set_log(&mut self, log: Log) {
+        self.log = Some(log);
+    }
+
+    /// What is written is to be logged from now on, or is not.
+    pub fn set_logs(&mut self, logs: bool) {
+        self.logs = logs;
+    }
+
+    /// What is written is to be logged.
+    #[must_use]
+    pub fn logs(&self) -> bool {
+        self.logs
+    }
+
+    /// What is written is to be logged, and there is no log yet.
+    #[must_use]
+    pub fn wants_log(&self) -> bool {
+        self.logs && self.log.is_none()
+    }
+
+    /// Bytes from a guest's address on were written.
+    pub fn mark(&self, address: u64, len: usize) {
+        if let Some(log) = self.log.as_ref().filter(|_| self.logs) {
+            log.mark(address, len);
+        }
+    }
+
+    /// A guest's address that was written and could not be logged.
+    #[must_use]
+    pub fn missed(&self) -> Option<u64> {
+        self.log.as_ref()?.missed()
     }
 
     /// The place of an address of the client's process, if `len` bytes from there on are in one region.
     #[must_use]
     pub fn of_user(&self, address: u64, len: usize) -> Option<Place> {
-        self.0.iter().enumerate().find_map(|(region, Region { at, .. })| {
+        self.all.iter().enumerate().find_map(|(region, Region { at, .. })| {
             let inside = address.checked_sub(at.user)?;
             (inside.checked_add(len as u64)? <= at.size).then_some(Place { region, at: inside as usize })
         })
@@ -64,7 +112,7 @@ impl Regions {
 
     /// The place of an address of the guest, and how many bytes there are from there on in its region.
     fn of_guest(&self, address: u64) -> Option<(Place, u64)> {
-        self.0.iter().enumerate().find_map(|(region, Region { at, .. })| {
+        self.all.iter().enumerate().find_map(|(region, Region { at, .. })| {
             let inside = address.checked_sub(at.guest).filter(|inside| *inside < at.size)?;
             Some((Place { region, at: inside as usize }, at.size - inside))
         })
@@ -77,7 +125,7 @@ impl Regions {
         while done < len {
             let (place, there) = self.of_guest(address)?;
             let part = usize::try_from(there).unwrap_or(usize::MAX).min(len - done);
-            each(&self.0[place.region], place.at, done, part);
+            each(&self.all[place.region], place.at, done, part);
             done += part;
             address = address.checked_add(part as u64)?;
         }
@@ -104,25 +152,26 @@ impl Regions {
         let mut all = true;
         self.walk(address, from.len(), |region, at, done, part| {
             all &= region.memory.write(at, &from[done..done + part]).is_some();
+            self.mark(region.at.guest + at as u64, part);
         })?;
         all.then_some(())
     }
 
     /// Copies from a place.
     pub fn read_at(&self, place: Place, into: &mut [u8]) -> Option<()> {
-        self.0.get(place.region)?.memory.read(place.at, into)
+        self.all.get(place.region)?.memory.read(place.at, into)
     }
 
     /// Copies to a place.
     pub fn write_at(&self, place: Place, from: &[u8]) -> Option<()> {
-        self.0.get(place.region)?.memory.write(place.at, from)
+        self.all.get(place.region)?.memory.write(place.at, from)
     }
 
     /// A number of 16 bits at a place that is a multiple of two: what was written before it is seen from now on.
     #[must_use]
     pub fn load(&self, place: Place) -> Option<u16> {
         // Memory has words of 32 bits, of which it is the first or the second half.
-        let word = self.0.get(place.region)?.memory.load(place.at & !3)?.to_ne_bytes();
+        let word = self.all.get(place.region)?.memory.load(place.at & !3)?.to_ne_bytes();
         let half = place.at & 2;
         Some(u16::from_le_bytes([word[half], word[half + 1]]))
     }
@@ -131,6 +180,6 @@ impl Regions {
     /// sees these.
     pub fn store(&self, place: Place, first: u16, second: u16) -> Option<()> {
         let ([a, b], [c, d]) = (first.to_le_bytes(), second.to_le_bytes());
-        self.0.get(place.region)?.memory.store(place.at, u32::from_ne_bytes([a, b, c, d]))
+        self.all.get(place.region)?.memory.store(place.at, u32::from_ne_bytes([a, b, c, d]))
     }
 }

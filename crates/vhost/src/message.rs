@@ -32,14 +32,20 @@ pub mod features {
     pub const PROTOCOL_FEATURES: u64 = 1 << 30;
     /// Protocol feature: more than one queue.
     pub const MQ: u64 = 1 << 0;
+    /// What is written to the guest's memory can be logged, for who copies it meanwhile (VHOST_F_LOG_ALL).
+    pub const LOG_ALL: u64 = 1 << 26;
+    /// Protocol feature: the log is memory that comes with a message.
+    pub const LOG_SHMFD: u64 = 1 << 1;
     /// Protocol feature: messages can be acknowledged.
     pub const REPLY_ACK: u64 = 1 << 3;
+    /// Protocol feature: this side has a socket for messages of its own.
+    pub const BACKEND_REQ: u64 = 1 << 5;
     /// Protocol feature: the configuration space is read here.
     pub const CONFIG: u64 = 1 << 9;
     /// Protocol feature: what is under way is recorded in memory that the client keeps.
     pub const INFLIGHT: u64 = 1 << 12;
     /// All protocol features that are offered.
-    pub const OFFERED: u64 = MQ | REPLY_ACK | CONFIG | INFLIGHT;
+    pub const OFFERED: u64 = MQ | LOG_SHMFD | REPLY_ACK | BACKEND_REQ | CONFIG | INFLIGHT;
 }
 
 /// The head of a message.
@@ -105,6 +111,17 @@ pub struct RingAt {
     pub available: u64,
     /// What this side has used.
     pub used: u64,
+    /// What is written there is to be logged, as if it were at this address of the guest.
+    pub log: Option<u64>,
+}
+
+/// The log of what was written to the guest's memory (Protocol, *Log description*).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogAt {
+    /// Its bytes.
+    pub size: u64,
+    /// Where it begins in its file.
+    pub offset: u64,
 }
 
 /// In-flight memory (Protocol, *Inflight description*).
@@ -143,7 +160,9 @@ pub enum Message {
     ResetOwner,
     SetMemory(Vec<RegionAt>),
     SetRingEntries { queue: usize, entries: u32 },
-    SetRingAddresses { queue: usize, flags: u32, at: RingAt },
+    SetLog(LogAt),
+    SetLogBell,
+    SetRingAddresses { queue: usize, at: RingAt },
     SetRingBase { queue: usize, base: u32 },
     GetRingBase { queue: usize },
     SetKick { queue: usize, has_descriptor: bool },
@@ -153,6 +172,7 @@ pub enum Message {
     SetProtocolFeatures(u64),
     GetQueues,
     EnableRing { queue: usize, enabled: bool },
+    SetBackend,
     GetConfig(ConfigAt),
     SetConfig(ConfigAt),
     GetInflight(InflightAt),
@@ -161,6 +181,10 @@ pub enum Message {
 
 /// The number of the message whose answer may come late.
 pub(crate) const GET_VRING_BASE: u32 = requests::GET_VRING_BASE;
+/// In a ring's address: what is written to the ring is to be logged (VHOST_VRING_F_LOG).
+const RING_LOGS: u32 = 1;
+/// A message of this side, that the configuration space has changed (Protocol, *Back-end message types*).
+const CONFIG_CHANGE_MSG: u32 = 2;
 
 /// Numbers of messages (Protocol, *Front-end message types*).
 mod requests {
@@ -169,6 +193,8 @@ mod requests {
     pub const SET_OWNER: u32 = 3;
     pub const RESET_OWNER: u32 = 4;
     pub const SET_MEM_TABLE: u32 = 5;
+    pub const SET_LOG_BASE: u32 = 6;
+    pub const SET_LOG_FD: u32 = 7;
     pub const SET_VRING_NUM: u32 = 8;
     pub const SET_VRING_ADDR: u32 = 9;
     pub const SET_VRING_BASE: u32 = 10;
@@ -180,6 +206,7 @@ mod requests {
     pub const SET_PROTOCOL_FEATURES: u32 = 16;
     pub const GET_QUEUE_NUM: u32 = 17;
     pub const SET_VRING_ENABLE: u32 = 18;
+    pub const SET_BACKEND_REQ_FD: u32 = 21;
     pub const GET_CONFIG: u32 = 24;
     pub const SET_CONFIG: u32 = 25;
     pub const GET_INFLIGHT_FD: u32 = 31;
@@ -195,6 +222,8 @@ pub fn name(request: u32) -> Option<&'static str> {
         requests::SET_OWNER => "SET_OWNER",
         requests::RESET_OWNER => "RESET_OWNER",
         requests::SET_MEM_TABLE => "SET_MEM_TABLE",
+        requests::SET_LOG_BASE => "SET_LOG_BASE",
+        requests::SET_LOG_FD => "SET_LOG_FD",
         requests::SET_VRING_NUM => "SET_VRING_NUM",
         requests::SET_VRING_ADDR => "SET_VRING_ADDR",
         requests::SET_VRING_BASE => "SET_VRING_BASE",
@@ -206,6 +235,7 @@ pub fn name(request: u32) -> Option<&'static str> {
         requests::SET_PROTOCOL_FEATURES => "SET_PROTOCOL_FEATURES",
         requests::GET_QUEUE_NUM => "GET_QUEUE_NUM",
         requests::SET_VRING_ENABLE => "SET_VRING_ENABLE",
+        requests::SET_BACKEND_REQ_FD => "SET_BACKEND_REQ_FD",
         requests::GET_CONFIG => "GET_CONFIG",
         requests::SET_CONFIG => "SET_CONFIG",
         requests::GET_INFLIGHT_FD => "GET_INFLIGHT_FD",
@@ -261,8 +291,12 @@ impl Payload<'_> {
         self.exactly(40)?;
         let queue = self.queue(number(self.bytes, 0).into())?;
         let [descriptors, used, available] = [8, 16, 24].map(|at| long(self.bytes, at));
-        let at = RingAt { descriptors, available, used };
-        Ok(Message::SetRingAddresses { queue, flags: number(self.bytes, 4), at })
+        let log = match number(self.bytes, 4) {
+            0 => None,
+            RING_LOGS => Some(long(self.bytes, 32)),
+            flags => return Err(self.wrong(format!("unknown flags {flags:#x}"))),
+        };
+        Ok(Message::SetRingAddresses { queue, at: RingAt { descriptors, available, used, log } })
     }
 
     fn regions(&self) -> Result<Message, Violation> {
@@ -291,6 +325,16 @@ impl Payload<'_> {
         }
         self.exactly(CONFIG_HEAD + size as usize)?;
         Ok(ConfigAt { offset, size, flags })
+    }
+
+    /// Words of the log are written whole.
+    fn log(&self) -> Result<LogAt, Violation> {
+        self.exactly(16)?;
+        let [size, offset] = [0, 8].map(|at| long(self.bytes, at));
+        if size == 0 || !size.is_multiple_of(4) || usize::try_from(size).is_err() {
+            return Err(self.wrong(format!("a log of {size} bytes")));
+        }
+        Ok(LogAt { size, offset })
     }
 
     fn inflight(&self) -> Result<InflightAt, Violation> {
@@ -327,6 +371,9 @@ impl Message {
             requests::SET_FEATURES => payload.long().map(Message::SetFeatures),
             requests::SET_PROTOCOL_FEATURES => payload.long().map(Message::SetProtocolFeatures),
             requests::SET_MEM_TABLE => payload.regions(),
+            requests::SET_LOG_BASE => payload.log().map(Message::SetLog),
+            requests::SET_LOG_FD => none(Message::SetLogBell),
+            requests::SET_BACKEND_REQ_FD => none(Message::SetBackend),
             requests::SET_VRING_NUM => {
                 payload.state().map(|(queue, entries)| Message::SetRingEntries { queue, entries })
             }
@@ -364,6 +411,12 @@ pub fn answer(request: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// A message of this side: the configuration space has changed, and is to be read again. No answer is asked for.
+#[must_use]
+pub fn config_change() -> Vec<u8> {
+    [CONFIG_CHANGE_MSG, VERSION, 0].into_iter().flat_map(u32::to_ne_bytes).collect()
+}
+
 /// The payload of an answer to [`Message::GetRingBase`].
 #[must_use]
 pub fn ring_base(queue: usize, base: u16) -> Vec<u8> {
@@ -389,71 +442,5 @@ pub fn inflight(at: &InflightAt) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn lengths_are_those_of_the_protocol() {
-        assert_eq!(Message::read(1, &[]), Ok(Message::GetFeatures));
-        assert_eq!(Message::read(1, &[0; 8]), Err(Violation::Length { name: "GET_FEATURES", bytes: 8 }));
-        assert_eq!(Message::read(2, &7u64.to_ne_bytes()), Ok(Message::SetFeatures(7)));
-        assert_eq!(Message::read(34, &[]), Err(Violation::Unknown(34)));
-        let mut table = vec![0; 8 + 2 * REGION_BYTES];
-        table[0] = 2;
-        table[8] = 9;
-        let Ok(Message::SetMemory(regions)) = Message::read(5, &table) else { panic!() };
-        assert_eq!((regions.len(), regions[0].guest), (2, 9));
-        table[0] = 3;
-        assert_eq!(Message::read(5, &table), Err(Violation::Length { name: "SET_MEM_TABLE", bytes: 72 }));
-        table[0] = 9;
-        assert!(Message::read(5, &table).is_err_and(|error| error.to_string().contains("9 regions")));
-    }
-
-    #[test]
-    fn values_that_can_not_be_are_named() {
-        let state =
-            |queue: u32, number: u32| [queue, number].into_iter().flat_map(u32::to_ne_bytes).collect::<Vec<_>>();
-        assert!(Message::read(8, &state(64, 1)).is_err_and(|error| error.to_string().contains("no queue 64")));
-        assert!(Message::read(18, &state(0, 2)).is_err_and(|error| error.to_string().contains("neither 0 nor 1")));
-        assert!(Message::read(12, &(1u64 << 9).to_ne_bytes()).is_err());
-        let kick = Message::read(12, &(3 | NO_DESCRIPTOR).to_ne_bytes());
-        assert_eq!(kick, Ok(Message::SetKick { queue: 3, has_descriptor: false }));
-        let config = |offset: u32, size: u32| {
-            let mut bytes: Vec<u8> = [offset, size, 0].into_iter().flat_map(u32::to_ne_bytes).collect();
-            bytes.resize(CONFIG_HEAD + 60, 0);
-            Message::read(24, &bytes)
-        };
-        assert_eq!(config(0, 60), Ok(Message::GetConfig(ConfigAt { offset: 0, size: 60, flags: 0 })));
-        assert!(config(200, 60).is_err() && config(u32::MAX, u32::MAX).is_err() && config(0, 61).is_err());
-    }
-
-    #[test]
-    fn headers_are_of_version_1_and_no_answers() {
-        let header = |request: u32, flags: u32, size: u32| {
-            let bytes: Vec<u8> = [request, flags, size].into_iter().flat_map(u32::to_ne_bytes).collect();
-            Header::read(&bytes.try_into().unwrap())
-        };
-        assert_eq!(header(1, 9, 0), Ok(Header { request: 1, needs_reply: true, payload_bytes: 0 }));
-        assert_eq!(header(1, 2, 0), Err(Violation::Version(2)));
-        assert!(header(1, 5, 0).is_err() && header(1, 1, 1025).is_err() && header(0, 1, 0).is_err());
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_a_message_or_a_breach(
-            request in prop_oneof![0u32..45, any::<u32>()],
-            bytes in proptest::collection::vec(any::<u8>(), 0..PAYLOAD_MAX),
-        ) {
-            if let Err(violation) = Message::read(request, &bytes) {
-                prop_assert!(!violation.to_string().is_empty());
-            }
-        }
-
-        #[test]
-        fn inflight_comes_back_as_it_was_sent(size: u64, offset: u64, queues in 1u16..=64, entries in 1u16..=1024, padded: bool) {
-            let at = InflightAt { size, offset, queues, entries, padded };
-            prop_assert_eq!(Message::read(31, &inflight(&at)), Ok(Message::GetInflight(at)));
-        }
-    }
-}
+#[path = "message_tests.rs"]
+mod tests;

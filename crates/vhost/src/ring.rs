@@ -116,10 +116,11 @@ impl Ring {
         self.at.is_some() && self.entries > 0
     }
 
-    /// Looks its addresses up, in memory that is new to it. What is not there is missed by whoever uses the ring.
+    /// Looks its addresses up, in memory that is new to it. What is not there is missed by whoever uses the ring. All
+    /// of what was used is logged: an earlier process may have ended between writing some of it and logging that.
     pub fn locate(&mut self, regions: &Regions) -> Result<(), Fault> {
         self.places = None;
-        let Some(RingAt { descriptors, available, used }) = self.at else { return Ok(()) };
+        let Some(RingAt { descriptors, available, used, .. }) = self.at else { return Ok(()) };
         if !(descriptors.is_multiple_of(16) && available.is_multiple_of(2) && used.is_multiple_of(4)) {
             return Err(Fault::Alignment);
         }
@@ -131,7 +132,21 @@ impl Ring {
             available: find(available, HEAD + entries * AVAILABLE_BYTES + 2)?,
             used: find(used, HEAD + entries * USED_BYTES + 2)?,
         });
+        self.mark_all(regions);
         Ok(())
+    }
+
+    /// Logs all of what was used.
+    pub fn mark_all(&self, regions: &Regions) {
+        self.mark(regions, 0, HEAD + usize::from(self.entries) * USED_BYTES + 2);
+    }
+
+    /// Logs that so many bytes were written, from this one of what was used on.
+    fn mark(&self, regions: &Regions, from: usize, len: usize) {
+        if let Some(log) = self.at.and_then(|at| at.log) {
+            // What has no place in the log is missed there.
+            regions.mark(log.saturating_add(from as u64), len);
+        }
     }
 
     fn places(&self) -> Result<Places, Fault> {
@@ -163,7 +178,9 @@ impl Ring {
 
     fn store_used(&self, cx: Context<'_>) -> Result<(), Fault> {
         let flags = if self.wants_no_kick { NO_KICK } else { 0 };
-        cx.regions.store(self.places()?.used, flags, self.used).ok_or(Fault::NotInMemory)
+        cx.regions.store(self.places()?.used, flags, self.used).ok_or(Fault::NotInMemory)?;
+        self.mark(cx.regions, 0, HEAD);
+        Ok(())
     }
 
     /// What is available and was not taken.
@@ -205,11 +222,12 @@ impl Ring {
         let mut element = [0; USED_BYTES];
         element[..4].copy_from_slice(&u32::from(head).to_le_bytes());
         element[4..].copy_from_slice(&written.to_le_bytes());
-        let at = places.used.plus(HEAD + usize::from(self.used % self.entries) * USED_BYTES);
+        let entry = HEAD + usize::from(self.used % self.entries) * USED_BYTES;
         if let Some(inflight) = cx.inflight {
             inflight.ending(self.queue, head);
         }
-        cx.regions.write_at(at, &element).ok_or(Fault::NotInMemory)?;
+        cx.regions.write_at(places.used.plus(entry), &element).ok_or(Fault::NotInMemory)?;
+        self.mark(cx.regions, entry, USED_BYTES);
         self.used = self.used.wrapping_add(1);
         self.store_used(cx)?;
         self.busy[usize::from(head)] = false;
@@ -240,8 +258,10 @@ impl Ring {
     /// The driver is to kick when it makes more available. True when it has done so meanwhile, perhaps without a kick.
     pub fn want_kick(&mut self, cx: Context<'_>) -> Result<bool, Fault> {
         if cx.features.event_idx {
-            let at = self.places()?.used.plus(HEAD + usize::from(self.entries) * USED_BYTES);
-            cx.regions.write_at(at, &self.next.to_le_bytes()).ok_or(Fault::NotInMemory)?;
+            let end = HEAD + usize::from(self.entries) * USED_BYTES;
+            let event = self.next.to_le_bytes();
+            cx.regions.write_at(self.places()?.used.plus(end), &event).ok_or(Fault::NotInMemory)?;
+            self.mark(cx.regions, end, event.len());
         } else if self.wants_no_kick {
             self.wants_no_kick = false;
             self.store_used(cx)?;

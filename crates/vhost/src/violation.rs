@@ -37,6 +37,15 @@ pub enum Violation {
     /// An eventfd that is none.
     #[error("an eventfd of a vhost-user client can't be used: {0}")]
     Eventfd(String),
+    /// A socket for messages of this side that is none.
+    #[error("a socket that a vhost-user client has sent for messages can't be used: {0}")]
+    Channel(String),
+    /// A page was written that has no place in the log.
+    #[error("memory of a vhost-user client was written at {0:#x}, for which the log that it has sent has no place")]
+    Log(u64),
+    /// The volume of the socket is another one than it was, or can do other things.
+    #[error("'{0}' is another volume than when a vhost-user client came to its socket")]
+    Changed(String),
     /// A ring with contents that can't be.
     #[error("ring {queue} of a vhost-user client is broken: {fault}")]
     Ring {

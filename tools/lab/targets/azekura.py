@@ -9,6 +9,7 @@ from tools.harness.device import SEGMENT_BYTES, is_initialised
 from tools.harness.process import Process, free_port, wait_until
 
 from .base import Target
+from .nbd import Bridges
 
 HEALTHY_WITHIN_S = 180
 PREPARED_WITHIN_S = 1800
@@ -19,6 +20,8 @@ DEVICE_BYTES_MIN = 1024 * MIB
 # With many devices on one machine a small one will do; the program takes no device under 320 MiB.
 SMALL_DEVICE_BYTES_MIN = 320 * MIB
 CLASS = "lab"
+# A volume's target, before its name.
+IQN = "iqn.2026-01.io.azekura:"
 
 
 class Node:
@@ -161,3 +164,37 @@ class Azekura(Target):
         for process in reversed(self.processes()):
             # The volumes are thrown away: nothing is worth a clean stop.
             process.kill()
+
+
+class AzekuraIscsi(Azekura):
+    """The same through the first node's iSCSI door, with the client that tgt is reached by."""
+
+    name = "azekura-iscsi"
+    title = "Azekura (iSCSI)"
+    about = (
+        "As Azekura, over iSCSI on the loopback; fio's NBD client through a qemu-nbd with libiscsi, which is part of "
+        "the path and not counted as server."
+    )
+    tools = ("fio:fio", "qemu-nbd:qemu-utils", "/usr/lib/*/qemu/block-iscsi.so:qemu-block-extra")
+    versions_of = ("libiscsi7",)
+    variants = {"azekura-iscsi": {"copies": 2, "nodes": 3}, "azekura-iscsi-1copy": {"copies": 1, "nodes": 1}}
+    counts_devices = networked = False
+
+    def __init__(self, place, **options):
+        super().__init__(place, **options)
+        self.portal = f"127.0.0.1:{free_port()}"
+        self.bridges = Bridges(self.folder)
+
+    def _node_command(self, node):
+        words = super()._node_command(node)
+        return [*words, "--iscsi", self.portal] if node is self.first else words
+
+    def uri(self, volume=0):
+        return self.bridges.uri(volume, f"iscsi://{self.portal}/{IQN}vol{volume}/0")
+
+    def versions(self):
+        return Target.versions(self) | super().versions()
+
+    def stop(self):
+        self.bridges.stop()
+        super().stop()

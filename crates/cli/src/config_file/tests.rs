@@ -88,12 +88,12 @@ fn what_is_wrong_is_told_with_its_line() {
         ("[node]\nport = 1\n", "--data <DIR>"),
     ] {
         std::fs::write(file.path(), text).unwrap();
-        let error = check(&grammar(), &file.path()).unwrap_err().to_string();
+        let error = check(&grammar(), &file.path(), fine).unwrap_err().to_string();
         assert!(error.contains(told) && error.contains("config.toml"), "{text}: {error}");
     }
     std::fs::write(file.path(), "[node]\ndata = '/d'\nport = 80\n").unwrap();
-    assert_eq!(check(&grammar(), &file.path()).unwrap().len(), 2);
-    let error = check(&grammar(), Path::new("/none/at/all")).unwrap_err().to_string();
+    assert_eq!(check(&grammar(), &file.path(), fine).unwrap().0.len(), 2);
+    let error = check(&grammar(), Path::new("/none/at/all"), fine).unwrap_err().to_string();
     assert!(error.contains("can't read /none/at/all"), "{error}");
 }
 
@@ -110,7 +110,7 @@ fn the_example_has_every_option_and_can_be_used() {
     }
     assert!(!text.contains("replace-key") && !text.contains("\n# config-file ="));
     let file = File::new("example", &text);
-    assert_eq!(check(&grammar(), &file.path()).unwrap().len(), 1);
+    assert_eq!(check(&grammar(), &file.path(), fine).unwrap().0.len(), 1);
     assert!(text.lines().all(|line| line.chars().count() <= WIDTH + 2));
 }
 
@@ -141,4 +141,26 @@ fn what_is_dangerous_is_noted() {
     assert!(notes("serve-config = \"10.0.0.1:7179\"").is_empty(), "it has TLS");
     let asked = notes("config = [\"https://a:1\", \"http://b:1\", \"c:1\", \"http://localhost:1\", \"127.0.0.1:1\"]");
     assert!(asked.len() == 2 && asked[0].contains("http://b:1") && asked[1].contains("c:1"), "{asked:?}");
+}
+
+/// A node that has nothing to say.
+fn fine(_: &ArgMatches) -> Result<Vec<String>, String> {
+    Ok(Vec::new())
+}
+
+#[test]
+fn what_the_node_says_is_told_by_the_files_line() {
+    let file = File::new("judged", "[node]\ndata = '/d'\n\nport = 8\n");
+    let judged = |said: Result<Vec<String>, String>| {
+        let judge = |found: &ArgMatches| {
+            assert_eq!(found.get_one::<u16>("port"), Some(&8));
+            said
+        };
+        check(&grammar(), &file.path(), judge).map(|(_, notes)| notes).map_err(|error| error.to_string())
+    };
+    assert_eq!(judged(Ok(vec!["a word".into()])).unwrap(), ["a word"]);
+    let error = judged(Err("--port 8: ask for another".into())).unwrap_err();
+    assert!(error.contains("config.toml, line 4: port: --port 8: ask for another"), "{error}");
+    let error = judged(Err("--ports are few".into())).unwrap_err();
+    assert!(error.contains("config.toml: --ports are few"), "{error}");
 }

@@ -72,6 +72,7 @@ impl From<MetaError> for ApiError {
             | E::InvalidLimits { .. }
             | E::InvalidGrant { .. }
             | E::InvalidProject { .. }
+            | E::InvalidTarget { .. }
             | E::OtherProject { .. }
             | E::UnknownLogicalBlock { .. }
             | E::NotEncrypted { .. }

@@ -19,6 +19,8 @@ pub(super) enum Wanted {
     Volumes,
     /// Snapshots, likewise.
     Snapshots,
+    /// Targets, likewise.
+    Targets,
 }
 
 /// What this node knows.
@@ -37,6 +39,7 @@ pub(super) async fn known(api: &Api, wanted: Wanted) -> Result<Known, MetaError>
         match wanted {
             Wanted::Volumes => api.meta.model_of_volumes().await,
             Wanted::Snapshots => api.meta.model_of_snapshots().await,
+            Wanted::Targets => api.meta.model_of_targets().await,
         }
     };
     let reason = match tokio::time::timeout(NEWEST_WAIT, newest).await {

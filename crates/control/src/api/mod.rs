@@ -29,6 +29,7 @@ mod data_keys;
 mod diff;
 mod drain;
 mod error;
+mod expose;
 mod fallback;
 mod freed;
 mod grants;
@@ -58,6 +59,7 @@ mod snapshots;
 mod space;
 mod stats;
 mod status;
+mod targets;
 mod tries;
 mod unlock;
 mod unread;
@@ -150,9 +152,23 @@ impl Api {
     }
 }
 
+/// What nodes ask each other.
+fn between_nodes(routes: Routes) -> Routes {
+    routes
+        .serve(unlock::node)
+        .serve(data_keys::node)
+        .serve(authority::secret)
+        .serve(keks::node)
+        .serve(stats::node)
+        .serve(space::node)
+        .serve(layer_questions::compare)
+        .serve(layer_questions::measure)
+        .serve(expose::node)
+}
+
 /// Every endpoint with its handler.
 fn routes() -> Routes {
-    Routes::new()
+    targets::routes(between_nodes(Routes::new()))
         .serve(health::health)
         .serve(ready::ready)
         .serve(status::status)
@@ -168,12 +184,12 @@ fn routes() -> Routes {
         .serve(volumes::limit)
         .serve(volumes::attach)
         .serve(volumes::detach)
+        .serve(expose::expose)
+        .serve(expose::unexpose)
         .serve(unlock::unlock)
         .serve(unlock::change)
-        .serve(unlock::node)
         .serve(data_keys::show)
         .serve(data_keys::rotate)
-        .serve(data_keys::node)
         .serve(snapshots::revert)
         .serve(snapshots::clone)
         .serve(snapshots::protect)
@@ -220,12 +236,6 @@ fn routes() -> Routes {
         .serve(authority::replace)
         .serve(keks::show)
         .serve(keks::rewrap)
-        .serve(keks::node)
-        .serve(authority::secret)
-        .serve(stats::node)
-        .serve(space::node)
-        .serve(layer_questions::compare)
-        .serve(layer_questions::measure)
         .serve(openapi::show)
         .serve(metrics::metrics)
 }

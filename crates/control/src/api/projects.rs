@@ -2,8 +2,9 @@
 
 use azekura_api::endpoint::{ProjectChange, ProjectCreate, ProjectDelete, ProjectList, ProjectShow};
 use azekura_api::{ChangeProject, CreateProject, NoContent, ProjectQuota, ProjectUse, ProjectView};
+use azekura_base::DEFAULT_PROJECT;
 use azekura_model::transitions::projects::{self, ProjectSpec};
-use azekura_model::{Kind, MetaError, Model, ProjectRecord};
+use azekura_model::{Kind, MetaError, Model, ProjectRecord, Unknown};
 
 use super::call::{Answer, Call, Reply};
 use super::known::{Known, Wanted, known};
@@ -41,7 +42,22 @@ pub(super) async fn show(Call { api, names: [name], .. }: Call<ProjectShow>) -> 
     let Known { model, stale } = known(&api, Wanted::Snapshots).await?;
     match model.projects.get(&name) {
         Some(project) => Ok(Reply::as_known(view(&model, project), stale)),
+        None if name == DEFAULT_PROJECT && api.meta.bounds().has(&name) => {
+            Ok(Reply::as_known(view(&model, &default_project(&model)), stale))
+        }
         None => Err(MetaError::NotFound { kind: Kind::Project, name }.into()),
+    }
+}
+
+/// The default project has no record: it is as old as the cluster, and may have everything.
+fn default_project(model: &Model) -> ProjectRecord {
+    ProjectRecord {
+        name: DEFAULT_PROJECT.to_owned(),
+        classes: None,
+        quota: azekura_model::ProjectQuota::default(),
+        used: model.project_use(DEFAULT_PROJECT),
+        created: model.cluster.as_ref().map(|cluster| cluster.created.clone()).unwrap_or_default(),
+        unknown: Unknown::default(),
     }
 }
 

@@ -10,7 +10,8 @@ use super::call::{Answer, Call};
 
 /// The oldest of these groups' scrubs; `None` without groups.
 pub(super) fn last<'a>(groups: impl Iterator<Item = &'a GroupRecord>) -> Option<LastScrubs> {
-    let of_group = |ScrubRecord { deep, light, met, .. }: &ScrubRecord| {
+    let of_group = |scrub: &ScrubRecord| {
+        let ((deep, light), met) = (scrub.really(), scrub.met);
         let last = if deep.done >= light.done { deep } else { light };
         LastScrubs { deep: deep.done, light: light.done, findings: last.findings + met }
     };
@@ -67,5 +68,9 @@ mod tests {
         assert_eq!(last(std::iter::empty()), None);
         let groups = [group((100, 7), (120, 0)), group((90, 2), (90, 2)), group((110, 0), (115, 1))];
         assert_eq!(last(groups.iter()), Some(LastScrubs { deep: 90, light: 90, findings: 3 }));
+        let mut new = group((200, 0), (200, 0));
+        new.scrub.made = 200;
+        let all = [groups[0].clone(), new];
+        assert_eq!(last(all.iter()), Some(LastScrubs { deep: 0, light: 0, findings: 0 }), "one never was");
     }
 }

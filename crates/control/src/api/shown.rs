@@ -164,9 +164,10 @@ impl Shown for model::ScrubRecord {
     type View = azekura_api::GroupScrubs;
 
     fn shown(&self) -> azekura_api::GroupScrubs {
+        let (deep, light) = self.really();
         azekura_api::GroupScrubs {
-            deep: self.deep.shown(),
-            light: self.light.shown(),
+            deep: deep.shown(),
+            light: light.shown(),
             met: self.met,
             found: self.found.iter().map(Shown::shown).collect(),
         }

@@ -15,6 +15,7 @@ use azekura_model::{Endpoint, GroupRecord, HOSTS, Model, VolumeRecord, named};
 use super::call::{Answer, Call};
 use super::known::{Known, Wanted, known};
 use super::stats::gather;
+use super::views::FULL;
 use super::{scrub, views};
 
 mod homes;
@@ -156,7 +157,7 @@ fn notes(
         let (since, by) = out.map(|out| (out.since, out.by)).unwrap_or_default();
         notes.push(format!(
             "node {name} is shut out (by {by}, {since}): nobody talks with it. To let its machine in again: azekura node let-in \
-             {name}; to do without it: azekura node remove {name} --lost",
+             {name} --key KEY, with the key that it names when it is started; to do without it: azekura node remove {name} --lost",
             name = node.name
         ));
     }
@@ -372,7 +373,7 @@ fn problems(
         let name = format!("device {} ({} of node {})", device.id, device.name, device.node_name);
         if device.removed || device.failure.is_some() && !holds_something(model, device) {
             // Nothing is missed: that is a note.
-        } else if let Some(problem) = &device.problem {
+        } else if let Some(problem) = device.problem.as_ref().filter(|problem| *problem != FULL) {
             problems.push(match device.failure {
                 Some(FailureKind::Stopped) => format!("{name} has failed: {problem}{}", rehome_hint(model)),
                 Some(FailureKind::Lost) => format!("{name} has failed: {problem}; its copies get new homes"),
@@ -386,7 +387,7 @@ fn problems(
         }
         let nearly_full = u64::from(model.settings().nearly_full_percent);
         if device.full {
-            problems.push(format!("{name} is full: delete volumes, trim them, or add devices"));
+            problems.push(format!("{name} is {FULL}"));
         } else if device.used_bytes > 0 && device.used_bytes >= device.capacity_bytes / 100 * nearly_full {
             problems.push(format!("{name} is nearly full: delete volumes, trim them, or add devices"));
         }

@@ -122,6 +122,9 @@ pub(super) fn nodes(model: &Model, stats: &ClusterStats) -> Vec<NodeView> {
         .collect()
 }
 
+/// The problem of a device that has no room left.
+pub(super) const FULL: &str = "full: delete volumes, trim them, or add devices";
+
 /// All devices.
 pub(super) fn devices(model: &Model, stats: &ClusterStats) -> Vec<DeviceView> {
     let mut copies = std::collections::BTreeMap::<DeviceId, (usize, usize, usize)>::new();
@@ -157,7 +160,7 @@ pub(super) fn devices(model: &Model, stats: &ClusterStats) -> Vec<DeviceView> {
                 },
                 problem: match &device.failure {
                     Some(failure) => Some(failure.reason.clone()),
-                    None => live.and_then(|live| live.problem.clone()),
+                    None => live.and_then(|live| live.problem.clone().or_else(|| live.full.then(|| FULL.to_owned()))),
                 },
                 failure: device.failure.as_ref().map(|failure| failure.kind.shown()),
                 capacity_bytes: live

@@ -99,8 +99,11 @@ pub(super) async fn attach(Call { api, names: [name], body, .. }: Call<VolumeAtt
 }
 
 pub(super) async fn detach(Call { api, names: [name], body, .. }: Call<VolumeDetach>) -> Answer<VolumeDetach> {
-    let DetachVolume { node } = body;
-    let changed = api.attacher.detach(&name, node.as_deref()).await?;
+    let DetachVolume { node, force } = body;
+    let changed = match force {
+        true => api.attacher.detach(&name, node.as_deref()).await?,
+        false => api.attacher.detach_unused(&name, node.as_deref()).await?,
+    };
     Ok(views::volume(&api.keys, &*api.meta.model_at(changed.revision).await?, &changed.volume).into())
 }
 

@@ -12,8 +12,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use super::{
-    ANSWER_WAIT, ASKED, Brought, DataKeys, FIRST_WAIT, INTERRUPTED, KEYS_RETRY, KeyName, Opened, State,
-    WAITS_FOR_SECRET, Wrapped, late, number, open,
+    ANSWER_WAIT, ASKED, Brought, DataKeys, FIRST_WAIT, INTERRUPTED, KEYS_RETRY, OneKey, Opened, State,
+    WAITS_FOR_SECRET, Wrapped, late, number, one_key, open,
 };
 
 /// Those that are told in a line of the log at most.
@@ -42,10 +42,10 @@ impl DataKeys {
     fn ask(&self, model: &Model) -> Vec<JoinHandle<()>> {
         let state = &mut *self.state();
         let is_known =
-            |name: &KeyName| [&state.opened, &state.found].iter().any(|keys| matches!(keys.get(name), Some(Ok(_))));
+            |name: &OneKey| [&state.opened, &state.found].iter().any(|keys| matches!(keys.get(name), Some(Ok(_))));
         let mut missing: BTreeMap<&'static str, (Arc<dyn KeyProvider>, Wrapped)> = BTreeMap::new();
         let all = model.data_keys.iter().flat_map(|(id, record)| record.generations.iter().map(|key| (*id, key)));
-        for (id, generation) in all.filter(|(id, key)| !is_known(&(*id, key.number))) {
+        for (id, generation) in all.filter(|(id, key)| !is_known(&one_key(*id, key))) {
             let Ok(provider) = self.providers.of(generation) else { continue };
             let of = missing.entry(provider.name()).or_insert_with(|| (provider, Vec::new()));
             of.1.push((id, generation.clone()));
@@ -135,7 +135,7 @@ impl DataKeys {
         let state = &mut *self.state();
         let mut opened = Opened::new();
         for (id, record) in model.data_keys.iter() {
-            opened.extend(record.generations.iter().map(|key| ((*id, key.number), self.known(state, *id, key))));
+            opened.extend(record.generations.iter().map(|key| (one_key(*id, key), self.known(state, *id, key))));
         }
         state.opened = opened;
         state.found.clear();
@@ -156,7 +156,7 @@ impl DataKeys {
 
     fn known(&self, state: &State, id: KeyId, generation: &WrappedKey) -> Result<Arc<VolumeKey>, String> {
         let is_given_back = state.brought.get(&id).is_some_and(Brought::is_given_back);
-        let name = (id, generation.number);
+        let name = one_key(id, generation);
         let said = [state.found.get(&name), state.opened.get(&name).filter(|_| !is_given_back)];
         if let Some(Ok(key)) = said.iter().flatten().find(|said| said.is_ok()) {
             return Ok(Arc::clone(key));
@@ -173,7 +173,7 @@ fn together(opened: &Opened, record: &DataKeyRecord) -> Result<VolumeKeys, Strin
     let mut keys = Vec::with_capacity(record.generations.len());
     let mut is_to_come = false;
     for generation in &record.generations {
-        match opened.get(&(record.id, generation.number)) {
+        match opened.get(&one_key(record.id, generation)) {
             Some(Ok(key)) => keys.push((generation.number, Arc::clone(key))),
             _ if is_to_come => break,
             Some(Err(why)) => return Err(why.clone()),
@@ -184,8 +184,8 @@ fn together(opened: &Opened, record: &DataKeyRecord) -> Result<VolumeKeys, Strin
     VolumeKeys::new(keys, writing).ok_or_else(|| "its record has a generation twice".to_owned())
 }
 
-fn name_of((id, generation): &(KeyId, WrappedKey)) -> KeyName {
-    (*id, generation.number)
+fn name_of((id, generation): &(KeyId, WrappedKey)) -> OneKey {
+    one_key(*id, generation)
 }
 
 /// Tells of keys that were there, or asked for, and are missing now.

@@ -16,7 +16,7 @@ use azekura_secrets::{DataKey, KeyPlace, SecretsError, VolumeSecret};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-use super::{DataKeys, INTERRUPTED, number};
+use super::{DataKeys, INTERRUPTED, number, one_key};
 
 /// Secrets that wait to be made keys of, at most. Each takes some tenths of a second.
 const WAITING_MAX: usize = 16;
@@ -111,7 +111,7 @@ impl DataKeys {
     /// # Errors
     /// When the secret does not open it, or the data plane is not told in time.
     pub async fn unlock(&self, model: &Model, key: KeyId, secret: &SecretText) -> Result<(), NotOpened> {
-        let number = generation(model, key)?.number;
+        let name = one_key(key, &generation(model, key)?);
         let opened = self.open_by_secret(model, key, secret).await?.cipher().map(Arc::new);
         let opened = opened.ok_or_else(|| refused("both halves of the volume's key are the same"))?;
         let mut passed = self.passed.subscribe();
@@ -120,7 +120,7 @@ impl DataKeys {
             {
                 let mut state = self.state();
                 state.brought.insert(key, Brought::default());
-                state.found.insert((key, number), Ok(Arc::clone(&opened)));
+                state.found.insert(name.clone(), Ok(Arc::clone(&opened)));
             }
             self.arrived.notify_one();
             let is_there = passed.wait_for(|ring| matches!(ring.get(&key), Some(Ok(_))));

@@ -33,7 +33,7 @@ impl DataKeys {
         for generation in &source.generations {
             copies.push(self.copy(place, source.id, generation).await.map_err(refused)?);
         }
-        let newest = wrapped_now(self.draw_by_provider(place).await.map_err(refused)?);
+        let newest = wrapped_now(self.draw_by_provider(model, place).await.map_err(refused)?);
         let record = source.for_clone(place.key, copies, newest).ok_or_else(|| refused(ALL_IN_USE.to_owned()))?;
         Ok(CloneKey { record, since: source.mod_revision })
     }

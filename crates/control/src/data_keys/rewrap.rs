@@ -56,6 +56,7 @@ impl DataKeys {
         records: &[&DataKeyRecord],
     ) -> Result<BTreeMap<KeyName, Rewrapped>, String> {
         let (wraps, cluster, begun) = (self.wraps()?, number(model)?, Instant::now());
+        self.expect_known_kek(model, &wraps, Some(newest)).await?;
         let mut done = BTreeMap::new();
         let mut by_provider: Vec<(Arc<dyn KeyProvider>, Wrapped)> = Vec::new();
         let all = records.iter().flat_map(|record| self.older_of(record, newest).map(|key| (record.id, key)));

@@ -72,6 +72,34 @@ async fn what_one_node_draws_another_unwraps() {
     assert!(fixture.keys.follow(fixture.memory.model()).await.is_some_and(|ring| ring.is_empty()));
 }
 
+/// What it wrapped would open with nobody's key but this node's, as long as it runs.
+#[tokio::test]
+async fn another_key_of_a_version_that_has_wrapped_wraps_nothing() {
+    let mut fixture = Fixture::new("1");
+    let record = fixture.draw().await;
+    fixture.put(&record);
+    fixture.write("2");
+    let refused = fixture.keys.draw(fixture.memory.model(), None).await.unwrap_err().to_string();
+    assert!(refused.contains("version 1 of its key 'file' is not the one"), "{refused}");
+    let next = fixture.keys.draw_next(fixture.memory.model(), record.id).await.unwrap_err().to_string();
+    assert!(next.contains("is not the one"), "{next}");
+    // A new version has wrapped nothing yet.
+    fixture.write_lines(&format!("1 {}\n2 {}\n", "1".repeat(64), "3".repeat(64)));
+    let second = fixture.draw().await;
+    fixture.put(&second);
+    fixture.write_lines(&format!("1 {}\n2 {}\n", "1".repeat(64), "4".repeat(64)));
+    assert!(fixture.keys.draw(fixture.memory.model(), None).await.is_err());
+    let rewrapped = fixture.keys.rewrap(fixture.memory.model(), 2, None, 9).await.unwrap_err();
+    assert!(rewrapped.contains("version 2 of its key 'file' is not the one"), "{rewrapped}");
+    fixture.write_lines(&format!("1 {}\n2 {}\n", "1".repeat(64), "3".repeat(64)));
+    assert!(fixture.keys.rewrap(fixture.memory.model(), 2, None, 9).await.unwrap().done.len() == 1);
+    // One that is spoilt keeps no other from being made.
+    let mut spoilt = fixture.draw().await;
+    spoilt.generations[0].check = fixture.draw().await.generations[0].check.clone();
+    fixture.put(&spoilt);
+    fixture.draw().await;
+}
+
 #[tokio::test]
 async fn keys_that_are_not_to_be_had_are_told_and_keep_no_other_away() {
     let mut fixture = Fixture::new("1");
@@ -184,7 +212,7 @@ async fn all_generations_are_opened_and_the_record_says_which_is_written_with() 
     let node = DataKeys::new(fixture.keys.providers.wraps.clone());
     fixture.put(&other);
     assert_eq!(writes(&node.follow(fixture.memory.model()).await.unwrap()), (vec![0], 0));
-    let why = node.why_not_opened(record.id, KeyGeneration::FIRST.next());
+    let why = node.why_not_opened(record.id, &other.generations[1]);
     assert!(why.is_some_and(|why| why.contains("check value")) && node.any_missing() && node.needed().is_empty());
     // Without one of the others some blocks could not be read.
     let damaged = fixture.draw().await.generations[0].check.clone();
@@ -340,4 +368,73 @@ async fn a_clones_key_opens_what_its_sources_opens_and_one_more() {
     fixture.write("2");
     let refused = fixture.keys.draw_for_clone(&model, &model.data_keys[&source.id]).await.unwrap_err();
     assert!(matches!(refused, MetaError::NotEncrypted { .. }), "{refused}");
+}
+
+/// What each generation of a data key makes of the same text, by number.
+fn texts(ring: &Keyring, id: KeyId) -> BTreeMap<u8, Vec<u8>> {
+    let keys = ring[&id].as_ref().unwrap();
+    let text = |number: KeyGeneration| {
+        let mut text = vec![0; 512];
+        keys.of(number).unwrap().encrypt(3, &[1; 512], &mut text);
+        (number.number(), text)
+    };
+    keys.generations().map(text).collect()
+}
+
+/// Numbers of generations are used again. A process that stood still, or was cut off, may read of the next one of a
+/// number without having seen that the former one was forgotten.
+#[tokio::test]
+async fn a_generation_that_has_the_number_of_a_former_one_is_another_key() {
+    let mut fixture = Fixture::new("1");
+    let former = fixture.draw().await;
+    fixture.put(&former);
+    let before = fixture.keys.follow(fixture.memory.model()).await.unwrap();
+    let mut later = former.clone();
+    for (place, number) in [15, 0].into_iter().enumerate() {
+        let drawn = fixture.keys.draw_next(fixture.memory.model(), former.id).await.unwrap();
+        later.generations.truncate(place);
+        later.generations.push(WrappedKey { number: KeyGeneration::new(number).unwrap(), ..drawn });
+    }
+    let why = fixture.keys.why_not_opened(former.id, &later.generations[1]);
+    assert_eq!(why.as_deref(), Some(FORMER), "it would count as opened here");
+    assert_eq!(fixture.keys.why_not_opened(former.id, &former.generations[0]), None);
+    fixture.put(&later);
+    let ring = fixture.keys.follow(fixture.memory.model()).await.expect("they are other keys");
+    let fresh = fixture.seen_by("1").await;
+    assert_eq!(texts(&ring, former.id).keys().collect::<Vec<_>>(), [&0, &15]);
+    assert!(texts(&ring, former.id) == texts(&fresh, former.id), "whoever starts now has other keys");
+    assert!(texts(&ring, former.id)[&0] != texts(&before, former.id)[&0]);
+    // What is wrapped anew is the same key, and nobody is asked for it.
+    for generation in &mut later.generations {
+        generation.wrapped = "1:something else".into();
+    }
+    fixture.put(&later);
+    assert!(fixture.keys.follow(fixture.memory.model()).await.is_none());
+    assert!(!fixture.keys.any_missing());
+}
+
+#[tokio::test]
+async fn an_answer_about_a_former_key_is_not_taken_for_one_about_the_next_of_its_number() {
+    let mut fixture = Fixture::new("1");
+    let (other, let_through, _) = Other::new(&fixture);
+    let keys = DataKeys::wrapped_by(None, vec![other as Arc<dyn KeyProvider>]);
+    let mut record = fixture.draw().await;
+    let next = fixture.keys.draw_next(fixture.memory.model(), record.id).await.unwrap();
+    record.generations[0].provider = "kmip".into();
+    fixture.put(&record);
+    assert!(keys.follow(fixture.memory.model()).await.unwrap()[&record.id].is_err());
+    // While it is asked for, another key gets its number.
+    record.generations = vec![WrappedKey { provider: "kmip".into(), ..next.clone() }];
+    fixture.put(&record);
+    assert!(keys.follow(fixture.memory.model()).await.is_none(), "it is still asked for");
+    let_through.send(()).unwrap();
+    let_through.send(()).unwrap();
+    while keys.any_missing() {
+        timeout(Duration::from_secs(60), keys.arrived()).await.unwrap();
+        keys.follow(fixture.memory.model()).await;
+    }
+    record.generations = vec![next];
+    fixture.put(&record);
+    let fresh = fixture.seen_by("1").await;
+    assert!(texts(&keys.state().ring, record.id) == texts(&fresh, record.id));
 }

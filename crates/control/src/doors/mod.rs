@@ -22,8 +22,10 @@ use crate::authorities::{Authorities, Secrets};
 use crate::host_secrets::{self, OpenedSecrets};
 
 mod port;
+mod starting;
 
 pub(crate) use port::{Arrival, Port};
+use starting::{PATIENCE, Starting};
 
 /// The longest name of a socket's file, in bytes (unix(7)), without the zero at its end.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
@@ -33,6 +35,8 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 pub struct Doors {
     port: TcpListener,
     local: Option<UnixListener>,
+    /// Answers as long as nobody serves.
+    starting: Option<Starting>,
     pub(crate) names: Vec<String>,
     pub(crate) key: Arc<NodeKey>,
     pub(crate) https: Https,
@@ -83,7 +87,17 @@ impl Doors {
         secrets: Arc<dyn Secrets>,
     ) -> Result<Doors, ChannelError> {
         let https = Https::new(&key)?;
-        Ok(Doors { port, local, names, key, https, secrets })
+        Ok(Doors { port, local, starting: None, names, key, https, secrets })
+    }
+
+    /// Until [`crate::start`], answers that the node is starting, with this text: once that takes longer than clients
+    /// wait gladly.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn tell_start(&mut self, text: String) -> io::Result<()> {
+        self.starting = Some(Starting::begin(&self.port, self.local.as_ref(), &self.https, text, PATIENCE)?);
+        Ok(())
     }
 
     /// The secrets of hosts, opened with the keys that this node has, or gets from others: whenever they change.
@@ -112,6 +126,7 @@ impl Doors {
 
     /// Serves at each of them.
     pub(crate) fn serve(self, router: Router) -> Vec<JoinHandle<()>> {
+        drop(self.starting);
         let ended = |outcome: io::Result<()>| {
             if let Err(error) = outcome {
                 tracing::error!("the REST API ended: {error}");

@@ -93,7 +93,10 @@ impl Controller {
             return Ok(done);
         }
         let doing = format!("unpublishing volume '{name}' from {}", node.as_deref().unwrap_or("every node"));
-        let detached = self.cluster.send::<VolumeDetach>([name.to_owned()], &DetachVolume { node })?;
+        // Kubernetes asks for this when its node has unstaged the volume, or is given up: then its clients are to be
+        // cut off.
+        let body = DetachVolume { node, force: true };
+        let detached = self.cluster.send::<VolumeDetach>([name.to_owned()], &body)?;
         match detached {
             Ok(_) => Ok(done),
             Err(error) if absent(&error) => Ok(done),

@@ -93,4 +93,14 @@ impl<K: Copy + Ord> Frontend<K> {
             self.pump(conn, cx);
         }
     }
+    /// What a client has sent, and has taken of its answers, since the last look: to be told whenever either changes.
+    pub fn note_traffic(&mut self, conn: K, cx: &mut Context<'_, K>) {
+        let unsent = cx.clients.unsent_bytes(conn);
+        self.memory.unsent(conn, unsent, cx.now);
+        if let Some(client) = cx.clients.client(conn) {
+            let received = client.protocol().inbox_mut().received_bytes();
+            let new = received - std::mem::replace(&mut client.received_bytes, received);
+            self.memory.moved(conn, new as usize);
+        }
+    }
 }

@@ -46,7 +46,8 @@ impl<K: Copy + Ord> Frontend<K> {
     }
 
     /// Tells of a client that does not keep to its protocol.
-    pub(super) fn violated(&mut self, client: &Client, violation: &str, now: Duration) {
+    pub(super) fn violated(&mut self, conn: K, client: &Client, violation: &str, now: Duration) {
+        self.effects.push_back(Effect::Close(conn, Close::AfterDrain));
         let Some(more) = self.violations.note(&violation.to_owned(), now) else { return };
         let warning = Warning::new(format!("closing a client's connection: {violation}{more}"));
         self.warn(match &client.volume {
@@ -79,8 +80,7 @@ impl<K: Copy + Ord> Frontend<K> {
                 self.effects.push_back(Effect::Touched(conn));
                 continue;
             }
-            (client.has_ended, client.ready) = (true, None);
-            self.turns.gone(conn);
+            self.end_client(conn, cx);
             self.effects.push_back(Effect::Close(conn, Close::AtOnce));
             let what = "closing a client's connection: it has been silent for longer than it had said that it would be";
             self.notice(Notice::Lifeless, cx.now, what);
@@ -119,19 +119,18 @@ impl<K: Copy + Ord> Frontend<K> {
                 (None, _) => true,
             };
             if !goes_on {
-                (client.has_ended, client.ready) = (true, None);
                 cut_off.push(conn);
             }
         }
-        if cut_off.is_empty() {
-            return;
+        if !cut_off.is_empty() {
+            let what = format!("closing {} clients' connections: they may not use this any more", cut_off.len());
+            self.notice(Notice::Revoked, cx.now, &what);
         }
-        let what = format!("closing {} clients' connections: they may not use this any more", cut_off.len());
-        self.notice(Notice::Revoked, cx.now, &what);
         for conn in cut_off {
-            self.turns.gone(conn);
+            self.end_client(conn, cx);
             self.effects.push_back(Effect::Close(conn, Close::AtOnce));
         }
+        self.look_at_units(cx);
     }
 
     /// Closes the connections of attachments that have ended.

@@ -69,6 +69,7 @@ impl<K: Copy + Ord> Frontend<K> {
         self.throttle.retain(cx.backend.volumes());
         self.close_deleted(cx);
         self.look_at_changes(cx);
+        self.look_at_units(cx);
         self.known(cx);
     }
 

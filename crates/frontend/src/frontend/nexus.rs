@@ -73,10 +73,7 @@ impl<K: Copy + Ord> Frontend<K> {
     /// The connection of the member of this number is closed. Nothing of it begins any more. False when it is gone.
     fn nexus_ends(&mut self, number: u64, cx: &mut Context<'_, K>) -> bool {
         let Some(conn) = self.members.conn(number) else { return false };
-        self.turns.gone(conn);
-        if let Some(client) = cx.clients.client(conn) {
-            (client.has_ended, client.ready) = (true, None);
-        }
+        self.end_client(conn, cx);
         self.effects.push_back(Effect::Close(conn, Close::AtOnce));
         true
     }
@@ -96,9 +93,10 @@ impl<K: Copy + Ord> Frontend<K> {
     }
 
     /// A request of a member whose connection has gone is answered.
-    pub(super) fn nexus_answered(&mut self, number: u64) {
+    pub(super) fn nexus_answered(&mut self, number: u64, cx: &mut Context<'_, K>) {
         if self.members.answered(number) {
             self.effects.push_back(Effect::Nexus(number, News::Over));
+            self.branch_over(number, cx);
         }
     }
 }

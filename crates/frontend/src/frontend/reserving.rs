@@ -40,10 +40,11 @@ impl<K: Copy + Ord> Frontend<K> {
         memory_bytes: usize,
         request: Box<ReservationRequest>,
     ) {
-        self.memory.received(conn, memory_bytes);
+        let payer = self.payer(conn);
+        self.memory.received(payer, memory_bytes);
         // A volume that is deleted is taken from its connections before they are closed.
         let (Some((volume, attachment)), Some(view)) = (client.volume.clone(), self.opened.get(&conn)) else {
-            self.memory.answered(conn, memory_bytes);
+            self.memory.answered(payer, memory_bytes);
             return client.protocol().reserved(tag, ReservationAnswer::Failed);
         };
         self.attaching.begin(&volume, attachment);

@@ -2,9 +2,11 @@
 //! of its steps have ended.
 
 use super::{Context, Frontend, Owner};
+use crate::attachment::VolumeUse;
 use crate::effect::Effect;
 use crate::limits::Limited;
 use crate::work::Step;
+use azekura_base::{Generation, IoStatus};
 use azekura_gateway::Outcome;
 use std::sync::Arc;
 
@@ -24,15 +26,30 @@ impl<K: Copy + Ord> Frontend<K> {
                 work.give_up();
             }
             let Some((step, op)) = work.next_step() else { return };
-            let (volume, attachment) = (Arc::clone(volume), *attachment);
-            let limited = conn.and_then(|conn| self.opened.get(&conn)).and_then(|view| Limited::of(view));
-            if let Some(limited) = limited {
+            let own = conn.map(|conn| (conn, Arc::clone(volume), *attachment));
+            let used = match step {
+                Step::CopyFrom(number) => conn.and_then(|conn| self.sibling(conn, number, cx)),
+                _ => own,
+            };
+            let token = self.running.insert(Owner::Step(id, step));
+            self.has_stepped = true;
+            let Some((conn, volume, attachment)) = used else {
+                self.complete(token, Outcome::Failed(IoStatus::Gone), cx);
+                continue;
+            };
+            if let Some(limited) = self.opened.get(&conn).and_then(|view| Limited::of(view)) {
                 self.throttle.charge(limited, &op, cx.now);
             }
-            let token = self.running.insert(Owner::Step(id, step));
             cx.backend.submit(token, &volume.volume, attachment, op);
-            self.has_stepped = true;
         }
+    }
+
+    /// Another branch of the same session, by its number, with what it has opened.
+    fn sibling(&self, conn: K, number: u32, cx: &mut Context<'_, K>) -> Option<(K, Arc<VolumeUse>, Generation)> {
+        let sibling = self.branches.of(self.branches.trunk_of(conn)?, number)?;
+        let client = cx.clients.client(sibling).filter(|client| !client.has_ended)?;
+        let (volume, attachment) = client.volume.clone()?;
+        Some((sibling, volume, attachment))
     }
 
     /// The gateway has answered a step.

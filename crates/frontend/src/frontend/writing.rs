@@ -10,7 +10,7 @@ impl<K: Copy + Ord> Frontend<K> {
     /// have given this path up by now, and have written through another one since. The process is to have the volume to
     /// write, and the host sends its write again, on a connection that is younger than that.
     pub(super) fn turn_away(&mut self, conn: K, client: &mut Client) {
-        (client.has_ended, client.ready) = (true, None);
+        client.has_ended = true;
         self.turns.gone(conn);
         let which = client.volume.as_ref().map(|(which, _)| which.as_ref().clone());
         self.effects.extend(which.map(Effect::AttachToWrite));

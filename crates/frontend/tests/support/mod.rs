@@ -107,6 +107,9 @@ impl Protocol for Lines {
             if let Some(key) = line.strip_prefix("prove ") {
                 return Some(Event::Proved(key.parse().ok().map(|byte| PeerKey([byte; 32]))));
             }
+            if line == "leave" {
+                return Some(Event::Leaves);
+            }
             if line == "lie" {
                 return Some(Event::Mistaken("it lies".to_owned()));
             }
@@ -265,12 +268,21 @@ impl Backend for Volumes {
     }
 }
 
+/// The first connection that has no socket.
+pub const BRANCHES: u32 = 1000;
+
 #[derive(Default)]
 pub struct Sockets(pub BTreeMap<u32, Client>);
 
 impl Clients<u32> for Sockets {
     fn client(&mut self, conn: u32) -> Option<&mut Client> {
         self.0.get_mut(&conn)
+    }
+
+    fn branch(&mut self, _: u32, client: Client) -> Option<u32> {
+        let conn = self.0.keys().copied().filter(|conn| *conn >= BRANCHES).max().map_or(BRANCHES, |last| last + 1);
+        self.0.insert(conn, client);
+        Some(conn)
     }
 
     fn unsent_bytes(&mut self, _: u32) -> usize {
@@ -362,6 +374,12 @@ impl Rig {
     pub fn effects(&mut self) -> Vec<Effect<u32>> {
         let effects = std::iter::from_fn(|| self.frontend.next_effect());
         effects.filter(|effect| !matches!(effect, Effect::Touched(_))).collect()
+    }
+
+    /// A branch is closed, as was asked for.
+    pub fn branch_closed(&mut self, conn: u32) {
+        let client = self.sockets.0.remove(&conn);
+        self.front(|frontend, cx| frontend.branch_gone(conn, client, cx));
     }
 
     pub fn gone(&mut self, conn: u32) {

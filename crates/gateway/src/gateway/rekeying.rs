@@ -61,7 +61,8 @@ impl Gateway {
         self.complete_if_done(op);
     }
 
-    /// What this gateway has of a data key, and does with it: also with what was encrypted before it had the newest.
+    /// What this gateway has of a data key, and does with it: also with what was encrypted before it had the newest,
+    /// and with what was given up and may still be applied.
     #[must_use]
     pub fn key_use(&self, key: KeyId) -> KeyUse {
         let keys = match self.keys.get(&key) {
@@ -76,8 +77,10 @@ impl Gateway {
         let is_of_key = |volume| self.directory.volume(volume).is_some_and(|view| view.key == Some(key));
         let parts = self.parts.all().map(InFlight::wanted).filter(|wanted| is_of_key(wanted.volume));
         let moving = self.operations.rekeys().filter(|(volume, _)| is_of_key(*volume)).map(|(_, rekey)| rekey.to);
+        let given_up = self.parts.given_up_keys().filter(|(volume, _)| is_of_key(*volume)).map(|(_, key)| key);
         let writing = keys.ok().map(|keys| keys.writing().0);
-        let writes = parts.filter_map(|wanted| wanted.ask.key()).chain(moving).chain(writing).reduce(older);
+        let parts = parts.filter_map(|wanted| wanted.ask.key());
+        let writes = parts.chain(given_up).chain(moving).chain(writing).reduce(older);
         let newest = keys.map_err(str::to_owned);
         let newest = newest.map(|keys| keys.generations().last().unwrap_or(KeyGeneration::FIRST));
         KeyUse { newest, writes }

@@ -4,10 +4,10 @@
 //! later number that says so by its `oldest`. Until then the volume's writes to the group are unsettled. So are they
 //! while writes are under way whose client is gone: it may have come back as another one, and not know of them.
 
-use super::in_flight::InFlight;
+use super::in_flight::{InFlight, Wanted};
 use crate::WRITE_WINDOW;
-use azekura_base::{Generation, RequestId, VolumeId};
-use std::collections::{BTreeMap, VecDeque};
+use azekura_base::{Generation, KeyGeneration, RequestId, VolumeId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// See the module's description. A group that does not answer fills its own window, and no other's.
@@ -31,7 +31,6 @@ pub(super) struct Lane {
 }
 
 /// What was given up of a volume's writes to the group, and may still be applied.
-#[derive(Clone, Copy)]
 struct GivenUp {
     /// The last of them.
     last: RequestId,
@@ -39,6 +38,8 @@ struct GivenUp {
     attachment: Generation,
     /// A write that settles it is under way.
     settles: bool,
+    /// The generations of the volume's key that something of it is encrypted under.
+    keys: BTreeSet<KeyGeneration>,
 }
 
 impl Lane {
@@ -139,10 +140,18 @@ impl Lane {
         }
     }
 
-    /// A write of the volume, sent under this attachment, is given up.
-    pub(super) fn gives_up(&mut self, id: RequestId, volume: VolumeId, attachment: Generation) {
-        let given_up = self.given_up.entry(volume).or_insert(GivenUp { last: id, attachment, settles: false });
+    /// The generations of volumes' keys that something which was given up is encrypted under.
+    pub(super) fn given_up_keys(&self) -> impl Iterator<Item = (VolumeId, KeyGeneration)> {
+        self.given_up.iter().flat_map(|(volume, given_up)| given_up.keys.iter().map(|key| (*volume, *key)))
+    }
+
+    /// A write that was sent is given up.
+    pub(super) fn gives_up(&mut self, id: RequestId, wanted: &Wanted) {
+        let attachment = wanted.attachment;
+        let first = || GivenUp { last: id, attachment, settles: false, keys: BTreeSet::new() };
+        let given_up = self.given_up.entry(wanted.volume).or_insert_with(first);
         (given_up.last, given_up.attachment) = (given_up.last.max(id), attachment);
+        given_up.keys.extend(wanted.ask.key());
     }
 
     /// The volumes for whose writes one that settles them is to be sent: it counts as sent.

@@ -12,7 +12,7 @@ pub(crate) use in_flight::{Ask, InFlight, Wanted};
 
 use crate::operations::OpId;
 use crate::view::GroupView;
-use azekura_base::{Endpoint, Generation, PgId, RequestId, Slab, VolumeId};
+use azekura_base::{Endpoint, Generation, KeyGeneration, PgId, RequestId, Slab, VolumeId};
 use lane::Lane;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
@@ -145,10 +145,15 @@ impl Parts {
 
     /// A write that was taken out, unanswered, may still be applied.
     pub(crate) fn gives_up(&mut self, id: RequestId, in_flight: &InFlight) {
-        let Wanted { pg, volume, attachment, .. } = *in_flight.wanted();
-        if let Some(lane) = self.lanes.get_mut(&pg) {
-            lane.gives_up(id, volume, attachment);
+        let wanted = in_flight.wanted();
+        if let Some(lane) = self.lanes.get_mut(&wanted.pg) {
+            lane.gives_up(id, wanted);
         }
+    }
+
+    /// The generations of volumes' keys that something which was given up is encrypted under.
+    pub(crate) fn given_up_keys(&self) -> impl Iterator<Item = (VolumeId, KeyGeneration)> {
+        self.lanes.values().flat_map(Lane::given_up_keys)
     }
 
     /// The client of a request is gone. Gives where writes are unsettled by that which were not.

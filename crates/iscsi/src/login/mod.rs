@@ -13,7 +13,7 @@ pub mod chap;
 pub mod keys;
 pub mod text;
 
-use crate::names::{NAME_MAX, nexus, registrant, volume_name};
+use crate::names::{NAME_MAX, nexus, registrant, target_name, units_name, units_of, volume_name};
 use crate::pdu::initiator::LoginRequest;
 use crate::pdu::target::LOGIN_RESPONSE;
 use crate::pdu::{BHS_SIZE, Bhs};
@@ -70,6 +70,8 @@ pub enum Purpose {
     Discovery,
     /// To use this volume.
     Volume(String),
+    /// To use the logical units of this target.
+    Units(String),
 }
 
 /// A login that has come to its end.
@@ -77,8 +79,10 @@ pub enum Purpose {
 pub struct LoggedIn {
     /// What was agreed on.
     pub parameters: Parameters,
-    /// The volume; `None` in a discovery session.
+    /// The volume; `None` in a discovery session, and where the target has several logical units.
     pub export: Option<Export>,
+    /// The target, where it has several logical units.
+    pub units: Option<LoggedInto>,
     /// As whom the initiator can register with the volume.
     pub registrant: Option<RegistrantName>,
     /// The portal group that it is with.
@@ -87,6 +91,17 @@ pub struct LoggedIn {
     pub exp_cmd_sn: u32,
     /// The number of the next status.
     pub stat_sn: u32,
+}
+
+/// A target of several logical units.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoggedInto {
+    /// Its name.
+    pub name: String,
+    /// Its iSCSI name.
+    pub target: String,
+    /// The session's name.
+    pub nexus: Nexus,
 }
 
 /// What one step of a login came to.
@@ -100,7 +115,7 @@ pub enum Step {
     Wanted(String),
     /// It is not known yet whether there is a volume of this name.
     Missing(String),
-    /// An earlier session of this nexus, with this volume, has to end first, if there is one.
+    /// An earlier session of this nexus has to end first, if there is one; with this volume, if that is one.
     Nexus(Nexus, String),
     /// Done.
     Done(Bhs, Vec<u8>, Box<LoggedIn>),
@@ -211,11 +226,20 @@ impl Login {
             self.last = Some((request, answer));
             return Step::Named(named);
         }
-        let export = match self.purpose() {
+        let (export, target) = match self.purpose() {
             Err(refusal) => return self.refuse(&request, refusal),
-            Ok(Purpose::Discovery) => None,
+            Ok(Purpose::Discovery) => (None, None),
+            // Its units are opened one by one, by the commands that need them.
+            Ok(Purpose::Units(name)) => match exports.units(&name) {
+                Some(_) => (None, units_name(&name).map(|target| (name, target))),
+                None if exports.units_may_come() => {
+                    self.last = Some((request, answer));
+                    return Step::Missing(name);
+                }
+                None => return self.refuse(&request, Refusal::NotFound),
+            },
             Ok(Purpose::Volume(name)) => match exports.open(&name) {
-                Opening::Ready(export) => Some(export),
+                Opening::Ready(export) => (Some(export), None),
                 Opening::Unknown if exports.may_come(&name) => {
                     self.last = Some((request, answer));
                     return Step::Missing(name);
@@ -229,11 +253,17 @@ impl Login {
             },
         };
         // Session reinstatement (section 6.3.5): this session's tasks begin when the earlier one's have ended.
-        if let (Some(export), Some(initiator)) = (&export, &self.initiator)
-            && !exports.has_nexus()
-        {
-            let name = export.name.clone();
-            let nexus = nexus(initiator, self.isid, &name, PORTAL_GROUP);
+        let named = self.initiator.as_deref().unwrap_or_default();
+        let nexus = |target: &str| nexus(named, self.isid, target, PORTAL_GROUP);
+        let units = target.map(|(name, target)| LoggedInto { name, nexus: nexus(&target), target });
+        let own = export.as_ref().map(|export| (&export.name, target_name(&export.name).unwrap_or_default()));
+        let wants = match (own, &units) {
+            (Some((name, target)), _) => Some((nexus(&target), name.clone())),
+            // It opens no volume by itself.
+            (None, Some(units)) => Some((Nexus::clone(&units.nexus), String::new())),
+            (None, None) => None,
+        };
+        if let Some((nexus, name)) = wants.filter(|_| !exports.has_nexus()) {
             self.last = Some((request, answer));
             return Step::Nexus(nexus, name);
         }
@@ -245,7 +275,7 @@ impl Login {
         Step::Done(
             bhs,
             answer,
-            Box::new(LoggedIn { parameters, export, registrant, portal_group, exp_cmd_sn, stat_sn }),
+            Box::new(LoggedIn { parameters, export, units, registrant, portal_group, exp_cmd_sn, stat_sn }),
         )
     }
 
@@ -253,7 +283,10 @@ impl Login {
         match &self.target {
             _ if self.is_discovery => Ok(Purpose::Discovery),
             None => Err(Refusal::MissingParameter),
-            Some(target) => volume_name(target).map(Purpose::Volume).ok_or(Refusal::NotFound),
+            Some(target) => {
+                let units = || units_of(target).map(Purpose::Units);
+                volume_name(target).map(Purpose::Volume).or_else(units).ok_or(Refusal::NotFound)
+            }
         }
     }
 

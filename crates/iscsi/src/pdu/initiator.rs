@@ -18,6 +18,7 @@ pub const LOGOUT: u8 = 0x06;
 pub const SNACK: u8 = 0x10;
 
 use super::Bhs;
+use crate::scsi::lun_number;
 
 /// A SCSI command (section 11.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +53,12 @@ impl ScsiCommand {
             itt: bhs.itt(),
             cdb,
         }
+    }
+
+    /// The number of the logical unit that it asks.
+    #[must_use]
+    pub fn unit(&self) -> Option<u16> {
+        lun_number(self.lun)
     }
 
     /// The header of the command.

@@ -1,5 +1,6 @@
 //! Copying by the target (SPC-4 section 5.17): EXTENDED COPY with list identifiers of one byte, which SPC-4 calls LID1,
-//! and RECEIVE COPY RESULTS. Blocks are copied inside of one disk: another one is not reachable.
+//! and RECEIVE COPY RESULTS. Blocks are copied inside of a disk, and between those that are units of the same target
+//! and have blocks of one size: others are not reachable.
 
 use super::blocks::range;
 use super::inquiry::naa;
@@ -29,8 +30,12 @@ const OPERATING_PARAMETERS: u8 = 0x03;
 /// What is copied, and where to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
+    /// The logical unit that is read.
+    pub from_unit: u16,
     /// The source.
     pub from: Range,
+    /// The logical unit that is written.
+    pub to_unit: u16,
     /// First byte of the destination.
     pub to: u64,
 }
@@ -38,13 +43,13 @@ pub struct Segment {
 impl Segment {
     /// Pieces of it, in an order in which none overwrites what another one is to read.
     pub fn pieces(self, piece_bytes: u64) -> impl Iterator<Item = Segment> {
-        let Segment { from, to } = self;
+        let Segment { from_unit, from, to_unit, to } = self;
         let count = from.len.div_ceil(piece_bytes);
-        let is_overwritten = to > from.offset && to < from.offset + from.len;
+        let is_overwritten = from_unit == to_unit && to > from.offset && to < from.offset + from.len;
         (0..count).map(move |number| {
             let at = piece_bytes * if is_overwritten { count - 1 - number } else { number };
             let len = piece_bytes.min(from.len - at);
-            Segment { from: Range { offset: from.offset + at, len }, to: to + at }
+            Segment { from_unit, from: Range { offset: from.offset + at, len }, to_unit, to: to + at }
         })
     }
 }
@@ -165,11 +170,12 @@ fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
-/// The parameter list of EXTENDED COPY (section 6.4). All of it is looked at before anything is copied.
+/// The parameter list of EXTENDED COPY (section 6.4), where there are these disks, by the numbers of their logical
+/// units. All of it is looked at before anything is copied.
 ///
 /// # Errors
 /// When it is cut off or longer than was said, or names what there is not.
-pub fn parse(disk: &Disk, bytes: &[u8]) -> Result<List, Sense> {
+pub fn parse(disks: &[(u16, &Disk)], bytes: &[u8]) -> Result<List, Sense> {
     const RESERVED_USAGE: u8 = 1;
     const NO_ID: u8 = 3;
     let (header, rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(Sense::LIST_LENGTH)?;
@@ -189,7 +195,7 @@ pub fn parse(disk: &Disk, bytes: &[u8]) -> Result<List, Sense> {
     let (targets, rest) = rest.split_at_checked(targets).ok_or(Sense::LIST_LENGTH)?;
     let (segments, _) = rest.split_at_checked(segments).ok_or(Sense::LIST_LENGTH)?;
     let targets = targets_of(targets)?;
-    Ok(List { id, segments: segments_of(disk, targets, segments)? })
+    Ok(List { id, segments: segments_of(disks, targets, segments)? })
 }
 
 /// The CSCD descriptors of a list.
@@ -205,7 +211,7 @@ fn targets_of(bytes: &[u8]) -> Result<&[[u8; TARGET_BYTES]], Sense> {
 }
 
 /// The segment descriptors of a list. One of another kind has another length, too: what is behind it is not looked at.
-fn segments_of(disk: &Disk, targets: &[[u8; TARGET_BYTES]], bytes: &[u8]) -> Result<Vec<Segment>, Sense> {
+fn segments_of(disks: &[(u16, &Disk)], targets: &[[u8; TARGET_BYTES]], bytes: &[u8]) -> Result<Vec<Segment>, Sense> {
     let (descriptors, rest) = bytes.as_chunks::<SEGMENT_BYTES>();
     if descriptors.len() > usize::from(SEGMENTS_MAX) {
         return Err(Sense::TOO_MANY_SEGMENTS);
@@ -218,15 +224,22 @@ fn segments_of(disk: &Disk, targets: &[[u8; TARGET_BYTES]], bytes: &[u8]) -> Res
         if number(&descriptor[2..4]) as usize != SEGMENT_BYTES - 4 {
             return Err(Sense::PARAMETER);
         }
-        // Blocks of both are of one size, so that DC and CAT say nothing.
-        for index in [&descriptor[4..6], &descriptor[6..8]] {
+        let reached = |index: &[u8]| {
             let target = targets.get(number(index) as usize).ok_or(Sense::UNREACHABLE_TARGET)?;
-            reach(disk, target)?;
+            reach(disks, target)
+        };
+        let ((from_unit, source), (to_unit, destination)) = (reached(&descriptor[4..6])?, reached(&descriptor[6..8])?);
+        // Blocks of both are of one size, so that DC and CAT say nothing.
+        if source.block != destination.block {
+            return Err(Sense::PARAMETER);
+        }
+        if destination.is_read_only {
+            return Err(Sense::WRITE_PROTECTED);
         }
         let count = number(&descriptor[10..12]);
-        let [from, to] = [&descriptor[12..20], &descriptor[20..28]]
-            .map(|first| range(disk, number(first), count).map_err(|_| Sense::COPY_ABORTED));
-        segments.push(Segment { from: from?, to: to?.offset });
+        let place = |disk, first: &[u8]| range(disk, number(first), count).map_err(|_| Sense::COPY_ABORTED);
+        let (from, to) = (place(source, &descriptor[12..20])?, place(destination, &descriptor[20..28])?);
+        segments.push(Segment { from_unit, from, to_unit, to: to.offset });
     }
     match rest.first() {
         None => Ok(segments),
@@ -235,9 +248,9 @@ fn segments_of(disk: &Disk, targets: &[[u8; TARGET_BYTES]], bytes: &[u8]) -> Res
     }
 }
 
-/// Whether a CSCD descriptor (section 6.4) names this disk, by its NAA designator: no other one of those that the
-/// page has fits into the descriptor.
-fn reach(disk: &Disk, target: &[u8; TARGET_BYTES]) -> Result<(), Sense> {
+/// The disk that a CSCD descriptor (section 6.4) names, by its NAA designator: no other one of those that the page has
+/// fits into the descriptor.
+fn reach<'a>(disks: &[(u16, &'a Disk)], target: &[u8; TARGET_BYTES]) -> Result<(u16, &'a Disk), Sense> {
     const BINARY: u8 = 1;
     const OF_UNIT_NAA: u8 = 3;
     let (kind, code_set, designator_type, len) = (target[1] & 0x1f, target[4] & 0x0f, target[5] & 0x3f, target[7]);
@@ -247,11 +260,10 @@ fn reach(disk: &Disk, target: &[u8; TARGET_BYTES]) -> Result<(), Sense> {
     if len as usize > target[8..28].len() {
         return Err(Sense::PARAMETER);
     }
-    let is_it = code_set == BINARY && designator_type == OF_UNIT_NAA && target[8..8 + usize::from(len)] == naa(disk);
-    if !is_it {
-        return Err(Sense::TARGET_NOT_REACHABLE);
-    }
-    if number(&target[29..32]) == u64::from(disk.block_bytes()) { Ok(()) } else { Err(Sense::PARAMETER) }
+    let is_name = code_set == BINARY && designator_type == OF_UNIT_NAA;
+    let is_it = |(_, disk): &&(u16, &Disk)| is_name && target[8..8 + usize::from(len)] == naa(disk);
+    let (unit, disk) = *disks.iter().find(is_it).ok_or(Sense::TARGET_NOT_REACHABLE)?;
+    if number(&target[29..32]) == u64::from(disk.block_bytes()) { Ok((unit, disk)) } else { Err(Sense::PARAMETER) }
 }
 
 #[cfg(test)]
@@ -266,6 +278,7 @@ mod tests {
     fn disk() -> Disk {
         Disk {
             name: "vol1".to_owned(),
+            target: "iqn.2026-01.io.azekura:vol1".to_owned(),
             id: 7,
             block: LogicalBlock::Bytes512,
             blocks: 1000,
@@ -302,24 +315,54 @@ mod tests {
         target(naa(&disk()))
     }
 
+    /// A segment inside of the only disk.
+    fn inside(from: Range, to: u64) -> Segment {
+        Segment { from_unit: 0, from, to_unit: 0, to }
+    }
+
+    #[test]
+    fn segments_go_from_unit_to_unit() {
+        let other = Disk { id: 8, blocks: 500, ..disk() };
+        let targets = [own(), target(naa(&other))];
+        let one =
+            |disks: &[(u16, &Disk)], segment| parse(disks, &list(0, &targets, &[segment])).map(|list| list.segments);
+        let (own, disks) = (disk(), [(0, &disk()), (5, &other)]);
+        let from = Range { offset: 600 * BLOCK, len: 8 * BLOCK };
+        let to = 492 * BLOCK;
+        assert_eq!(
+            one(&disks, segment((0, 600), (1, 492), 8)),
+            Ok(vec![Segment { from_unit: 0, from, to_unit: 5, to }])
+        );
+        assert_eq!(one(&disks, segment((0, 600), (1, 493), 8)), Err(Sense::COPY_ABORTED), "beyond the other's end");
+        assert_eq!(one(&disks, segment((1, 493), (0, 0), 8)), Err(Sense::COPY_ABORTED));
+        assert_eq!(one(&disks[..1], segment((0, 0), (1, 0), 8)), Err(Sense::TARGET_NOT_REACHABLE));
+        let read_only = Disk { is_read_only: true, ..other.clone() };
+        assert_eq!(one(&[(0, &own), (5, &read_only)], segment((0, 0), (1, 0), 8)), Err(Sense::WRITE_PROTECTED));
+        assert!(one(&[(0, &own), (5, &read_only)], segment((1, 0), (0, 0), 8)).is_ok());
+        // What is read in one place and written in another overwrites nothing of itself.
+        let whole = Segment { from_unit: 0, from: Range { offset: 0, len: 4 * BLOCK }, to_unit: 5, to: BLOCK };
+        let firsts: Vec<u64> = whole.pieces(BLOCK).map(|piece| piece.from.offset / BLOCK).collect();
+        assert_eq!(firsts, [0, 1, 2, 3]);
+    }
+
     #[test]
     fn segments_name_blocks_of_the_disk() {
         let bytes = list(0, &[own()], &[segment((0, 1), (0, 500), 3), segment((0, 9), (0, 0), 0)]);
-        let expected =
-            |from, count, to| Segment { from: Range { offset: from * BLOCK, len: count * BLOCK }, to: to * BLOCK };
+        let expected = |from, count, to| inside(Range { offset: from * BLOCK, len: count * BLOCK }, to * BLOCK);
         let segments = vec![expected(1, 3, 500), expected(9, 0, 0)];
-        assert_eq!(parse(&disk(), &bytes), Ok(List { id: Some(5), segments }));
+        assert_eq!(parse(&[(0, &disk())], &bytes), Ok(List { id: Some(5), segments }));
         for (usage, id) in [(0, Ok(Some(5))), (1, Err(Sense::PARAMETER)), (2, Ok(Some(5))), (3, Ok(None))] {
-            assert_eq!(parse(&disk(), &list(usage, &[own()], &[])).map(|list| list.id), id);
+            assert_eq!(parse(&[(0, &disk())], &list(usage, &[own()], &[])).map(|list| list.id), id);
         }
         for cut in [1, 28, 57, 88] {
-            assert_eq!(parse(&disk(), &bytes[..bytes.len() - cut]), Err(Sense::LIST_LENGTH), "{cut}");
+            assert_eq!(parse(&[(0, &disk())], &bytes[..bytes.len() - cut]), Err(Sense::LIST_LENGTH), "{cut}");
         }
     }
 
     #[test]
     fn what_can_not_be_reached_is_told_apart() {
-        let one = |target: Vec<u8>, segment: Vec<u8>| parse(&disk(), &list(0, &[target], &[segment])).map(|_| ());
+        let one =
+            |target: Vec<u8>, segment: Vec<u8>| parse(&[(0, &disk())], &list(0, &[target], &[segment])).map(|_| ());
         let some = || segment((0, 0), (0, 8), 8);
         let with = |at: usize, byte: u8| {
             let mut bytes = own();
@@ -349,20 +392,20 @@ mod tests {
         assert_eq!(one(own(), long), Err(Sense::PARAMETER));
         let mut inline = list(0, &[own()], &[some()]);
         inline[15] = 1;
-        assert_eq!(parse(&disk(), &inline), Err(Sense::INLINE_DATA));
+        assert_eq!(parse(&[(0, &disk())], &inline), Err(Sense::INLINE_DATA));
         // Another volume that no segment names does no harm.
         let unused = list(0, &[own(), target([0; 8])], &[some()]);
-        assert!(parse(&disk(), &unused).is_ok());
+        assert!(parse(&[(0, &disk())], &unused).is_ok());
     }
 
     #[test]
     fn no_more_is_taken_than_is_said() {
         let (targets, segments) = (usize::from(TARGETS_MAX), usize::from(SEGMENTS_MAX));
         let made = |targets, segments| list(0, &vec![own(); targets], &vec![segment((0, 0), (0, 8), 8); segments]);
-        assert!(parse(&disk(), &made(targets, segments)).is_ok());
-        assert_eq!(parse(&disk(), &made(targets + 1, 1)), Err(Sense::TOO_MANY_TARGETS));
-        assert_eq!(parse(&disk(), &made(1, segments + 1)), Err(Sense::TOO_MANY_SEGMENTS));
-        assert_eq!(parse(&disk(), &made(targets, segments + 1)), Err(Sense::LIST_LENGTH));
+        assert!(parse(&[(0, &disk())], &made(targets, segments)).is_ok());
+        assert_eq!(parse(&[(0, &disk())], &made(targets + 1, 1)), Err(Sense::TOO_MANY_TARGETS));
+        assert_eq!(parse(&[(0, &disk())], &made(1, segments + 1)), Err(Sense::TOO_MANY_SEGMENTS));
+        assert_eq!(parse(&[(0, &disk())], &made(targets, segments + 1)), Err(Sense::LIST_LENGTH));
         let said = operating_parameters(&disk());
         assert_eq!((number(&said[..4]) as usize, said.len()), (said.len() - 4, 46));
         assert_eq!((number(&said[8..10]), number(&said[10..12]), number(&said[12..16])), (8, 16, 704));
@@ -372,11 +415,11 @@ mod tests {
     fn a_disk_of_larger_blocks_copies_more_of_them() {
         let disk = Disk { block: LogicalBlock::Bytes4096, ..disk() };
         let mut target = own();
-        let one = |target: &[u8]| parse(&disk, &list(0, &[target.to_vec()], &[segment((0, 1), (0, 500), 3)]));
+        let one = |target: &[u8]| parse(&[(0, &disk)], &list(0, &[target.to_vec()], &[segment((0, 1), (0, 500), 3)]));
         assert_eq!(one(&target), Err(Sense::PARAMETER), "blocks of 512 bytes are none of the disk's");
         target[29..32].copy_from_slice(&[0, 0x10, 0]);
         let from = Range { offset: 4096, len: 3 * 4096 };
-        assert_eq!(one(&target).unwrap().segments, [Segment { from, to: 500 * 4096 }]);
+        assert_eq!(one(&target).unwrap().segments, [inside(from, 500 * 4096)]);
         let said = operating_parameters(&disk);
         assert_eq!((number(&said[16..20]), said[37]), (65_535 * 4096, 12));
         let page = vital_product_data(&disk);
@@ -401,8 +444,8 @@ mod tests {
         #[test]
         fn no_bytes_do_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200), own_first in any::<bool>()) {
             let bytes = if own_first { [list(0, &[own()], &[]), bytes].concat() } else { bytes };
-            if let Ok(list) = parse(&disk(), &bytes) {
-                for Segment { from, to } in list.segments {
+            if let Ok(list) = parse(&[(0, &disk())], &bytes) {
+                for Segment { from, to, .. } in list.segments {
                     prop_assert!(from.offset + from.len <= 1000 * BLOCK && to + from.len <= 1000 * BLOCK);
                 }
             }
@@ -419,7 +462,7 @@ mod tests {
                 1 => Err(Sense::TARGET_NOT_REACHABLE),
                 _ => Err(Sense::UNREACHABLE_TARGET),
             };
-            prop_assert_eq!(parse(&disk(), &bytes).map(|_| ()), expected);
+            prop_assert_eq!(parse(&[(0, &disk())], &bytes).map(|_| ()), expected);
         }
 
         /// Piece after piece, read and then written, is the same as all at once.
@@ -428,8 +471,8 @@ mod tests {
             let before: Vec<u8> = (0..600).map(|number| (number % 251) as u8).collect();
             let (mut expected, mut copied) = (before.clone(), before);
             expected.copy_within(from..from + len, to);
-            let segment = Segment { from: Range { offset: from as u64, len: len as u64 }, to: to as u64 };
-            for Segment { from, to } in segment.pieces(piece) {
+            let segment = inside(Range { offset: from as u64, len: len as u64 }, to as u64);
+            for Segment { from, to, .. } in segment.pieces(piece) {
                 prop_assert!(from.len > 0 && from.len <= piece);
                 copied.copy_within(from.offset as usize..(from.offset + from.len) as usize, to as usize);
             }

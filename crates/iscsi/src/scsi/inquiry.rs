@@ -5,7 +5,6 @@ use super::{
     COMPARED_BLOCKS_MAX, Cdb, Disk, Plan, TRANSFER_BYTES_MAX, TRANSFER_BYTES_OPTIMAL, UNMAP_BYTES_MAX,
     UNMAP_DESCRIPTORS_MAX, access, copy,
 };
-use crate::names::target_name;
 
 const VENDOR: &[u8; 8] = b"AZEKURA ";
 const PRODUCT: &[u8; 16] = b"Volume          ";
@@ -13,19 +12,17 @@ const REVISION: &[u8; 4] = b"1   ";
 /// All pages, in order.
 const PAGES: [u8; 8] = [0x00, 0x80, 0x83, 0x86, 0x8f, 0xb0, 0xb1, 0xb2];
 
-/// INQUIRY; `is_there`: the logical unit is the disk.
-pub(crate) fn inquiry(disk: &Disk, is_there: bool, cdb: Cdb<'_>) -> Plan {
+/// INQUIRY of a logical unit; `None`: of one that is not there.
+pub(crate) fn inquiry(unit: Option<&Disk>, cdb: Cdb<'_>) -> Plan {
     let (room, page) = (u32::from(cdb.u16(3)), cdb.0[2]);
     // CMDDT is obsolete; a page without EVPD makes no sense.
     if cdb.has(1, 2) || !cdb.has(1, 1) && page != 0 {
         return Plan::Check(Sense::FIELD);
     }
     if !cdb.has(1, 1) {
-        return Plan::data(standard(is_there), room);
+        return Plan::data(standard(unit.is_some()), room);
     }
-    if !is_there {
-        return Plan::Check(Sense::NO_LUN);
-    }
+    let Some(disk) = unit else { return Plan::Check(Sense::NO_LUN) };
     let body = match page {
         0x00 => PAGES.to_vec(),
         0x80 => serial_number(disk).into_bytes(),
@@ -91,14 +88,15 @@ fn identification(disk: &Disk) -> Vec<u8> {
     let number = u32::from(disk.port).to_be_bytes();
     put(BINARY, PORT | 4, &number);
     put(BINARY, PORT | 5, &number);
-    if let Some(name) = target_name(&disk.name) {
+    if !disk.target.is_empty() {
+        let name = &disk.target;
         // SCSI name strings end with a zero and have a multiple of four bytes.
         let padded = |mut name: Vec<u8>| {
             name.resize(name.len() / 4 * 4 + 4, 0);
             name
         };
         put(UTF8, PORT | 8, &padded(format!("{name},t,{:#06x}", disk.port).into_bytes()));
-        put(UTF8, 0x80 | 0x20 | 8, &padded(name.into_bytes()));
+        put(UTF8, 0x80 | 0x20 | 8, &padded(name.clone().into_bytes()));
     }
     bytes
 }

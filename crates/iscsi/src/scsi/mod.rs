@@ -1,4 +1,4 @@
-//! SCSI commands on one logical unit (SPC-4, SBC-3): what they ask of a volume, and their answers.
+//! SCSI commands on a logical unit (SPC-4, SBC-3): what they ask of a volume, and their answers.
 
 pub mod access;
 pub mod blocks;
@@ -36,8 +36,10 @@ pub const PARAMETERS_MAX: u32 = 8192;
 /// A volume as a logical unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
-    /// Its name, which is the serial number, too.
+    /// The volume's name.
     pub name: String,
+    /// The iSCSI name of the target that it is a unit of.
+    pub target: String,
     /// Names it for ever.
     pub id: u64,
     /// What it is counted in.
@@ -58,11 +60,12 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// The logical unit of a volume, as it is seen by a port.
+    /// A volume as a logical unit of this target, as it is seen by a port.
     #[must_use]
-    pub fn of(export: &Export, port: u16) -> Disk {
+    pub fn of(export: &Export, target: &str, port: u16) -> Disk {
         Disk {
             name: export.name.clone(),
+            target: target.to_owned(),
             id: export.id.0,
             block: export.logical_block,
             blocks: export.size / u64::from(export.logical_block.bytes()),
@@ -200,16 +203,29 @@ impl Cdb<'_> {
     }
 }
 
-/// What the command `cdb` for the logical unit `lun` comes to.
+/// What the command `cdb` for the logical unit `lun` comes to, where `disk` is unit 0 and there is no other one.
 #[must_use]
 pub fn plan(disk: &Disk, lun: [u8; 8], cdb: &[u8; 16]) -> Plan {
+    plan_of(Some(disk).filter(|_| lun_number(lun) == Some(0)), &[0], cdb)
+}
+
+/// What a command comes to for a logical unit, or for one that is not there (`None`), of a target that has units of
+/// these numbers.
+pub(crate) fn plan_of(unit: Option<&Disk>, luns: &[u16], cdb: &[u8; 16]) -> Plan {
     let cdb = Cdb(cdb);
-    let is_there = lun_is_zero(lun);
+    match (cdb.opcode(), unit) {
+        (opcodes::INQUIRY, _) => inquiry::inquiry(unit, cdb),
+        (opcodes::REPORT_LUNS, _) => report_luns(luns, cdb),
+        (opcodes::REQUEST_SENSE, Some(_)) => request_sense(cdb, Sense::NONE),
+        (opcodes::REQUEST_SENSE, None) => request_sense(cdb, Sense::NO_LUN),
+        (_, None) => Plan::Check(Sense::NO_LUN),
+        (_, Some(disk)) => plan_disk(disk, cdb),
+    }
+}
+
+/// What a command comes to that only a logical unit which is there can be asked.
+fn plan_disk(disk: &Disk, cdb: Cdb<'_>) -> Plan {
     match cdb.opcode() {
-        opcodes::INQUIRY => inquiry::inquiry(disk, is_there, cdb),
-        opcodes::REPORT_LUNS => report_luns(cdb),
-        opcodes::REQUEST_SENSE => request_sense(cdb, if is_there { Sense::NONE } else { Sense::NO_LUN }),
-        _ if !is_there => Plan::Check(Sense::NO_LUN),
         opcodes::TEST_UNIT_READY => Plan::good(),
         // Volumes do not stop: starting one is what it has done, stopping leaves it as it is (SBC-3 section 5.25).
         opcodes::START_STOP_UNIT => Plan::good(),
@@ -258,24 +274,35 @@ pub(crate) fn asks_how_it_is(cdb: &[u8; 16]) -> bool {
     }
 }
 
-/// Logical unit 0 by the peripheral or flat method (SAM-5 section 4.7.7), whose address has zeros but for its method.
-pub(crate) fn lun_is_zero(lun: [u8; 8]) -> bool {
-    matches!(lun[0], 0 | 0x40) && lun[1..].iter().all(|byte| *byte == 0)
+/// The number of a logical unit by the peripheral or flat method (SAM-5 sections 4.7.7.2 and 4.7.7.3), on the first
+/// level and on bus 0; `None`: an address that no unit here has.
+#[must_use]
+pub fn lun_number(lun: [u8; 8]) -> Option<u16> {
+    const FLAT: u8 = 0x40;
+    match lun {
+        [0, number, 0, 0, 0, 0, 0, 0] => Some(u16::from(number)),
+        [high, low, 0, 0, 0, 0, 0, 0] if high & 0xc0 == FLAT => Some(u16::from_be_bytes([high & 0x3f, low])),
+        _ => None,
+    }
 }
 
-/// REPORT LUNS (SPC-4 section 6.33): one.
-fn report_luns(cdb: Cdb<'_>) -> Plan {
+/// REPORT LUNS (SPC-4 section 6.33), by the peripheral method as far as that goes.
+fn report_luns(luns: &[u16], cdb: Cdb<'_>) -> Plan {
     let room = cdb.u32(6);
     if room < 16 {
         return Plan::Check(Sense::FIELD);
     }
-    let count = match cdb.0[2] {
-        0 | 2 => 1_u32,
+    let luns = match cdb.0[2] {
+        0 | 2 => luns,
         // Well known logical units: none.
-        1 => 0,
+        1 => &[],
         _ => return Plan::Check(Sense::FIELD),
     };
-    let mut bytes = vec![0; 8 + 8 * count as usize];
-    bytes[..4].copy_from_slice(&(8 * count).to_be_bytes());
+    let mut bytes = vec![0; 8 + 8 * luns.len()];
+    bytes[..4].copy_from_slice(&(8 * luns.len() as u32).to_be_bytes());
+    for (place, number) in bytes[8..].chunks_exact_mut(8).zip(luns) {
+        let method = if *number > 0xff { 0x4000 } else { 0 };
+        place[..2].copy_from_slice(&(method | number).to_be_bytes());
+    }
     Plan::data(bytes, room)
 }

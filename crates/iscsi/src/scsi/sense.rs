@@ -39,6 +39,8 @@ impl Sense {
     pub const READ_ERROR: Sense = Sense::new(0x3, 0x11, 0x00);
     /// MEDIUM ERROR, WRITE ERROR.
     pub const WRITE_ERROR: Sense = Sense::new(0x3, 0x0c, 0x00);
+    /// NOT READY, LOGICAL UNIT NOT READY, MANUAL INTERVENTION REQUIRED.
+    pub const INTERVENTION_REQUIRED: Sense = Sense::new(0x2, 0x04, 0x03);
     /// NOT READY, LOGICAL UNIT NOT ACCESSIBLE, TARGET PORT IN UNAVAILABLE STATE.
     pub const UNAVAILABLE: Sense = Sense::new(0x2, 0x04, 0x0c);
     /// ABORTED COMMAND, NOT ENOUGH UNSOLICITED DATA (RFC 7143 section 11.4.7.2).
@@ -72,10 +74,14 @@ impl Sense {
     /// COPY ABORTED, INCORRECT COPY TARGET DEVICE TYPE.
     pub const WRONG_TARGET_TYPE: Sense = Sense::new(0xa, 0x0d, 0x03);
 
+    /// ABORTED COMMAND, NO ADDITIONAL SENSE INFORMATION.
+    pub const ABORTED: Sense = Sense::new(0xb, 0x00, 0x00);
     /// ABORTED COMMAND, DATA PHASE ERROR.
     pub const DATA_PHASE: Sense = Sense::new(0xb, 0x4b, 0x00);
     /// UNIT ATTENTION, BUS DEVICE RESET FUNCTION OCCURRED.
     pub const RESET: Sense = Sense::new(0x6, 0x29, 0x03);
+    /// UNIT ATTENTION, REPORTED LUNS DATA HAS CHANGED.
+    pub const LUNS_CHANGED: Sense = Sense::new(0x6, 0x3f, 0x0e);
     /// UNIT ATTENTION, COMMANDS CLEARED BY ANOTHER INITIATOR.
     pub const CLEARED: Sense = Sense::new(0x6, 0x2f, 0x00);
     /// UNIT ATTENTION, RESERVATIONS PREEMPTED.
@@ -84,6 +90,8 @@ impl Sense {
     pub const RESERVATIONS_RELEASED: Sense = Sense::new(0x6, 0x2a, 0x04);
     /// UNIT ATTENTION, REGISTRATIONS PREEMPTED.
     pub const REGISTRATIONS_PREEMPTED: Sense = Sense::new(0x6, 0x2a, 0x05);
+    /// UNIT ATTENTION, ASYMMETRIC ACCESS STATE CHANGED.
+    pub const ACCESS_CHANGED: Sense = Sense::new(0x6, 0x2a, 0x06);
     /// UNIT ATTENTION, CAPACITY DATA HAS CHANGED.
     pub const CAPACITY_CHANGED: Sense = Sense::new(0x6, 0x2a, 0x09);
 

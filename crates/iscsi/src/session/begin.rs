@@ -3,6 +3,7 @@
 use super::copies::Copying;
 use super::rights::Asks;
 use super::task::{After, SCAN_BYTES, Task};
+use super::unit::Units;
 use crate::scsi::parameters::unmap;
 use crate::scsi::reservations::lists;
 use crate::scsi::sense::{Failure, Sense};
@@ -12,7 +13,7 @@ use azekura_frontend::Request;
 use bytes::Bytes;
 
 /// Makes the requests of a task, whose data has come.
-pub(crate) fn begin(task: &mut Task, disk: &Disk) {
+pub(crate) fn begin(task: &mut Task, disk: &Disk, units: &Units) {
     task.is_started = true;
     match task.plan.clone() {
         // What is known of copies was looked at when the command came.
@@ -42,14 +43,14 @@ pub(crate) fn begin(task: &mut Task, disk: &Disk) {
         Plan::Flush => task.requests.push_back(Request::Flush),
         Plan::Take(len, what) => {
             let data = task.data.finish();
-            if let Err(sense) = with_data(task, disk, len as usize, what, data) {
+            if let Err(sense) = with_data(task, (disk, units), len as usize, what, data) {
                 task.failure = Some(Failure::Check(sense));
             }
         }
     }
 }
 
-fn with_data(task: &mut Task, disk: &Disk, len: usize, what: Use, data: Bytes) -> Result<(), Sense> {
+fn with_data(task: &mut Task, (disk, units): (&Disk, &Units), len: usize, what: Use, data: Bytes) -> Result<(), Sense> {
     let block = disk.block_bytes() as usize;
     // A parameter list or a pattern that is not whole means nothing.
     let whole = || if data.len() < len { Err(Sense::NOT_ENOUGH_DATA) } else { Ok(()) };
@@ -108,7 +109,8 @@ fn with_data(task: &mut Task, disk: &Disk, len: usize, what: Use, data: Bytes) -
         }
         Use::Copy => {
             whole()?;
-            let (copying, requests) = Copying::of(&copy::parse(disk, &data)?);
+            let disks: Vec<(u16, &Disk)> = units.seen().map(|(number, unit)| (number, &unit.disk)).collect();
+            let (copying, requests) = Copying::of(&copy::parse(&disks, &data)?);
             (task.copying, task.requests) = (Some(copying), requests);
         }
         Use::Reservations(action) => {

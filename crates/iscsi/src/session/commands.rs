@@ -12,7 +12,7 @@ use crate::pdu::target::RejectReason;
 use crate::scsi::capacity::lba_status_data;
 use crate::scsi::opcodes::{INQUIRY, REPORT_LUNS, REQUEST_SENSE, TEST_UNIT_READY};
 use crate::scsi::sense::{Failure, Sense};
-use crate::scsi::{Cdb, Plan, asks_how_it_is, lun_is_zero, plan, request_sense};
+use crate::scsi::{Cdb, Plan, asks_how_it_is, plan_of, request_sense};
 use crate::{IMMEDIATE_TASKS_MAX, TASKS_MAX};
 use azekura_base::{Outbox, is_zero};
 use azekura_frontend::{Exports, Tag};
@@ -21,13 +21,13 @@ use azekura_gateway::{Outcome, Piece};
 impl Full {
     /// The task that a command would be.
     pub(super) fn task(&self, command: ScsiCommand, has_ahs: bool) -> Task {
-        let plan = match &self.disk {
+        let unit = command.unit();
+        let disk = self.units.get(unit).map(|unit| &unit.disk);
+        let plan = match plan_of(disk, self.units.numbers(), &command.cdb) {
             // A long CDB, or a second direction: there is no command here that has either.
-            Some(disk) if !has_ahs => match plan(disk, command.lun, &command.cdb) {
-                Plan::CopyStatus(list, room) => self.copy_status(list, room),
-                plan => plan,
-            },
-            _ => Plan::Check(Sense::FIELD),
+            _ if has_ahs => Plan::Check(Sense::FIELD),
+            Plan::CopyStatus(list, room) => self.copy_status(unit, list, room),
+            plan => plan,
         };
         let is_final = command.is_final || self.answers.parameters.initial_r2t;
         Task::new(ScsiCommand { is_final, ..command }, plan)
@@ -37,7 +37,7 @@ impl Full {
     pub(super) fn why_rejected(&self, command: &ScsiCommand) -> Option<RejectReason> {
         let is_full = self.tasks.len() >= (TASKS_MAX + IMMEDIATE_TASKS_MAX) as usize;
         match command.itt {
-            _ if self.disk.is_none() => Some(RejectReason::Protocol),
+            _ if self.is_discovery => Some(RejectReason::Protocol),
             NO_TAG => Some(RejectReason::InvalidField),
             itt if self.by_itt.contains_key(&itt) => Some(RejectReason::TaskInProgress),
             _ => is_full.then_some(RejectReason::Immediate),
@@ -47,36 +47,45 @@ impl Full {
     /// Begins a SCSI command (section 11.3).
     pub(super) fn command(&mut self, pdu: Pdu, outbox: &mut Outbox, exports: &dyn Exports) -> Result<(), Violation> {
         let command = ScsiCommand::of(&pdu.bhs);
-        let (room, is_refused) = self.room.of_command();
+        let (room, refusal) = self.room.of_command();
         if let Some(reason) = self.why_rejected(&command) {
             self.room.give_back(room);
             self.answers.reject(outbox, reason, &pdu.bhs);
             return Ok(());
         }
-        let failure = match is_refused {
-            true => Some(Failure::TaskSetFull),
-            // An attention goes before a conflict: it may say why there is one.
-            false => self.news(&command, exports).or_else(|| conflict(&self.standing, command.lun, &command.cdb)),
+        // An attention goes before a conflict: it may say why there is one.
+        let failure = refusal.or_else(|| self.news(&command, exports)).or_else(|| {
+            let unit = self.units.get(command.unit())?;
+            conflict(&unit.standing, &command.cdb)
+        });
+        let sense = if failure.is_none() { self.pending_sense(&command) } else { None };
+        let mut task = match sense {
+            Some(plan) => Task::new(command, plan),
+            None => self.task(command, pdu.has_ahs),
         };
+        let needs_none = matches!(task.plan, Plan::Data(_) | Plan::Check(_)) && !self.waits_for_the_way(&task);
+        if !needs_none {
+            self.open_unit(task.unit);
+        }
+        let failure = failure.or_else(|| self.why_not_now(&task));
         if failure.is_some() {
             self.room.give_back(room);
             let expected = u64::from(command.read_bytes.max(command.write_bytes));
             self.answers.status(outbox, command.itt, expected, 0, failure);
             return Ok(());
         }
-        let mut task = match self.pending_sense(&command) {
-            Some(plan) => Task::new(command, plan),
-            None => self.task(command, pdu.has_ahs),
-        };
         task.room = room;
         if command.write_bytes > 0 {
             task.data.come(pdu.data, pdu.bhs.data_bytes());
         }
-        let needs_none = matches!(task.plan, Plan::Data(_) | Plan::Check(_));
+        let has_answer = matches!(task.plan, Plan::Data(_) | Plan::Check(_));
+        self.units.any_mut(task.unit).into_iter().for_each(|unit| unit.tasks += 1);
         let id = self.tasks.insert(task);
         self.by_itt.insert(command.itt, id);
         match room {
             _ if needs_none => self.finish(id, Vec::new(), outbox),
+            // It has it when its unit is open.
+            _ if has_answer => {}
             Some(_) => self.has_room(id, outbox),
             None => self.room.line.push_back(id),
         }
@@ -87,36 +96,41 @@ impl Full {
     /// looked at again for who asks how it is: one that has another size by now is news for TEST UNIT READY (SBC-3
     /// section 4.10), and who asks for the size itself is told the new one.
     fn news(&mut self, command: &ScsiCommand, exports: &dyn Exports) -> Option<Failure> {
-        if let Some(disk) = self.disk.as_mut().filter(|_| asks_how_it_is(&command.cdb))
+        if command.cdb[0] == REPORT_LUNS {
+            self.luns_are_told();
+        }
+        let unit = self.units.get_mut(command.unit())?;
+        let disk = &mut unit.disk;
+        if asks_how_it_is(&command.cdb)
             && let Some(export) = exports.find(&disk.name).filter(|export| export.id.0 == disk.id)
         {
             let blocks = export.size / u64::from(disk.block_bytes());
             let is_news = std::mem::replace(&mut disk.blocks, blocks) != blocks;
             if is_news && command.cdb[0] == TEST_UNIT_READY {
-                self.raise(Sense::CAPACITY_CHANGED);
+                unit.raise(Sense::CAPACITY_CHANGED);
             }
         }
         if matches!(command.cdb[0], INQUIRY | REPORT_LUNS | REQUEST_SENSE) {
             return None;
         }
-        self.attentions.pop_front().map(Failure::Check)
-    }
-
-    /// A unit attention, for the next command that hears of it. A reset says all that was to be said before.
-    pub(super) fn raise(&mut self, sense: Sense) {
-        if sense == Sense::RESET {
-            self.attentions.clear();
-        }
-        if !self.attentions.contains(&sense) {
-            self.attentions.push_back(sense);
-        }
+        self.attention(command).map(Failure::Check)
     }
 
     /// REQUEST SENSE says what the next command would have been told (SPC-4 section 6.39), and then it is said.
     fn pending_sense(&mut self, command: &ScsiCommand) -> Option<Plan> {
-        let asks = command.cdb[0] == REQUEST_SENSE && lun_is_zero(command.lun);
-        let sense = if asks { self.attentions.pop_front() } else { None };
-        sense.map(|sense| request_sense(Cdb(&command.cdb), sense))
+        if command.cdb[0] != REQUEST_SENSE {
+            return None;
+        }
+        self.attention(command).map(|sense| request_sense(Cdb(&command.cdb), sense))
+    }
+
+    /// The unit attention that a command is told. What concerns all units is told once (SPC-4 section 6.33).
+    fn attention(&mut self, command: &ScsiCommand) -> Option<Sense> {
+        let sense = self.units.get_mut(command.unit())?.attention()?;
+        if sense == Sense::LUNS_CHANGED {
+            self.luns_are_told();
+        }
+        Some(sense)
     }
 
     /// SCSI Data-Out (section 11.7). What comes for a task that is over is dropped.
@@ -200,8 +214,8 @@ impl Full {
             }
             _ => {}
         }
-        if let Some(copying) = task.copying.as_mut().filter(|_| task.failure.is_none()) {
-            copying.is_copied();
+        if let Some(copying) = &mut task.copying {
+            copying.ended(task.failure.is_none());
         }
         if task.outstanding > 0 {
             return;
@@ -221,8 +235,11 @@ impl Full {
             self.by_itt.remove(&task.command.itt);
         }
         self.open_window();
-        if let Some(copying) = task.copying.take().filter(|_| !task.is_aborted) {
-            self.copies_mut().ended(&copying, task.failure.is_some());
+        if let Some(unit) = self.units.any_mut(task.unit) {
+            unit.tasks = unit.tasks.saturating_sub(1);
+            if let Some(copying) = task.copying.take().filter(|_| !task.is_aborted) {
+                unit.copies.ended(&copying, task.failure.is_some());
+            }
         }
         if !task.is_aborted {
             self.answer(task, pieces, outbox);

@@ -2,7 +2,7 @@
 //! other: it is read and written piece by piece, each with memory of its own, and ends between two pieces when it is
 //! aborted or when somebody else has reserved the volume.
 
-use crate::scsi::copy::{List, Progress, State};
+use crate::scsi::copy::{List, Progress, Segment, State};
 use crate::scsi::sense::{Failure, Sense};
 use azekura_base::IoStatus;
 use azekura_frontend::Request;
@@ -23,7 +23,14 @@ pub(crate) struct Copying {
     bytes: u64,
     /// Bytes of the piece that is under way.
     piece: u64,
+    /// From which unit to which each of the pieces goes that have not been given out.
+    ways: VecDeque<Way>,
+    /// The same of the piece that is under way.
+    way: Option<Way>,
 }
+
+/// From which logical unit something is copied, and to which.
+pub(crate) type Way = (u16, u16);
 
 impl Copying {
     /// The copy of a list, and its requests.
@@ -32,22 +39,44 @@ impl Copying {
             *sum += segment.from.len;
             Some(*sum)
         });
-        let copying = Copying { id: list.id, ends: ends.collect(), bytes: 0, piece: 0 };
+        let ends = ends.collect();
         let pieces = list.segments.iter().flat_map(|segment| segment.pieces(PIECE_BYTES));
-        let copy = pieces.map(|piece| Request::Copy { from: piece.from.offset, to: piece.to, len: piece.from.len });
-        (copying, copy.collect())
+        let (ways, requests) = pieces.map(|piece| ((piece.from_unit, piece.to_unit), request(&piece))).unzip();
+        (Copying { id: list.id, ends, bytes: 0, piece: 0, ways, way: None }, requests)
+    }
+
+    /// From which unit to which the pieces go that have not been given out.
+    pub fn ways(&self) -> impl Iterator<Item = Way> {
+        self.ways.iter().copied()
+    }
+
+    /// The unit that the piece under way is written to.
+    pub fn writes_to(&self) -> Option<u16> {
+        self.way.map(|(_, to)| to)
+    }
+
+    /// It reads this unit, or writes to it, or is to.
+    pub fn uses(&self, unit: u16) -> bool {
+        self.ways.iter().chain(&self.way).any(|(from, to)| [*from, *to].contains(&unit))
+    }
+
+    /// Something is copied already.
+    pub fn has_begun(&self) -> bool {
+        self.bytes > 0
     }
 
     /// A piece is given out.
     pub fn begins(&mut self, request: &Request) {
-        if let Request::Copy { len, .. } = request {
-            self.piece = *len;
+        if let Request::Copy { len, .. } | Request::CopyFrom { len, .. } = request {
+            (self.piece, self.way) = (*len, self.ways.pop_front());
         }
     }
 
-    /// It is copied.
-    pub fn is_copied(&mut self) {
-        self.bytes += std::mem::take(&mut self.piece);
+    /// The piece under way has ended: it is copied, or is not.
+    pub fn ended(&mut self, is_copied: bool) {
+        self.way = None;
+        let piece = std::mem::take(&mut self.piece);
+        self.bytes += if is_copied { piece } else { 0 };
     }
 
     /// How far it is.
@@ -57,11 +86,23 @@ impl Copying {
     }
 }
 
+/// What copies a piece: asked of the unit that is written.
+fn request(piece: &Segment) -> Request {
+    let (from, to, len) = (piece.from.offset, piece.to, piece.from.len);
+    if piece.from_unit == piece.to_unit {
+        Request::Copy { from, to, len }
+    } else {
+        Request::CopyFrom { branch: u32::from(piece.from_unit), from, to, len }
+    }
+}
+
 /// What an initiator is told when a piece could not be copied. It goes on by reading and writing itself, and learns
 /// then what is wrong.
 pub(crate) fn failure(status: IoStatus) -> Failure {
     match status {
         IoStatus::Io | IoStatus::NoSpace | IoStatus::Invalid => Failure::Check(Sense::THIRD_PARTY_FAILURE),
+        // One of the units is lost.
+        IoStatus::Gone => Failure::Check(Sense::TARGET_NOT_REACHABLE),
         other => Failure::of(other, false),
     }
 }

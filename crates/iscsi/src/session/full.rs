@@ -1,23 +1,24 @@
 //! The full feature phase (RFC 7143 section 4.2): commands in their order, their data, and their ends.
 
 use super::answers::Answers;
-use super::copies::Copies;
 use super::functions::Functions;
 use super::listing::Text;
 use super::room::Room;
+use super::target::Target;
 use super::task::Task;
+use super::unit::{Unit, Units, Way};
 use crate::login::LoggedIn;
+use crate::names::target_name;
 use crate::pdu::initiator::{DATA_OUT, LOGIN, LOGOUT, NOP_OUT, SCSI_COMMAND, SNACK, TASK_MANAGEMENT, TEXT};
 use crate::pdu::reader::Pdu;
 use crate::pdu::target::{LOGOUT_RESPONSE, NOP_IN, RejectReason};
 use crate::pdu::{Bhs, NO_TAG};
 use crate::scsi::Disk;
-use crate::scsi::sense::Sense;
 use crate::{TASKS_MAX, UNMETERED_MAX};
 use azekura_base::{Outbox, Slab};
-use azekura_frontend::{Exports, Standing};
+use azekura_frontend::Exports;
 use bytes::Bytes;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 /// What a client can do that ends its session.
@@ -27,17 +28,17 @@ pub(crate) type Violation = &'static str;
 #[derive(Debug)]
 pub(crate) struct Full {
     pub(super) answers: Answers,
-    pub(super) disk: Option<Disk>,
-    /// What the next commands are told instead of being carried out (SAM-5 section 5.14).
-    pub(super) attentions: VecDeque<Sense>,
+    /// It is there to be told of targets, and has no logical units.
+    pub(super) is_discovery: bool,
+    pub(super) units: Units,
+    /// The target, where it has several.
+    pub(super) target: Option<Target>,
     /// Requests that came before others that are numbered lower; nothing stands for one that has been aborted.
     pub(super) parked: BTreeMap<u32, Option<Pdu>>,
     pub(super) tasks: Slab<Task>,
     pub(super) by_itt: BTreeMap<u32, u64>,
     pub(super) room: Room,
     pub(super) functions: Functions,
-    copies: Copies,
-    pub(super) standing: Standing,
     pub(super) text: Text,
     portal: Option<SocketAddr>,
     /// The initiator has said goodbye, or is sent away: it is not listened to any more.
@@ -48,6 +49,10 @@ pub(crate) struct Full {
 
 impl Full {
     pub fn new(login: LoggedIn, portal: Option<SocketAddr>) -> Full {
+        let of = |export| Disk::of(export, &target_name(&export.name).unwrap_or_default(), login.portal_group);
+        let disk = login.export.as_ref().map(of);
+        let registrant = login.registrant.clone();
+        let one = |disk| Units::one(Unit::new(disk, Way::Own, registrant));
         let mut full = Full {
             answers: Answers {
                 parameters: login.parameters,
@@ -56,15 +61,14 @@ impl Full {
                 max_cmd_sn: login.exp_cmd_sn,
                 unmetered: 0,
             },
-            disk: login.export.as_ref().map(|export| Disk::of(export, login.portal_group)),
-            attentions: VecDeque::new(),
+            is_discovery: disk.is_none() && login.units.is_none(),
+            units: disk.map(one).unwrap_or_default(),
+            target: login.units.map(|of| Target::new(of, login.registrant, login.portal_group)),
             parked: BTreeMap::new(),
             tasks: Slab::default(),
             by_itt: BTreeMap::new(),
             room: Room::default(),
             functions: Functions::default(),
-            copies: Copies::default(),
-            standing: Standing::new(login.registrant),
             text: Text::default(),
             portal,
             is_leaving: false,
@@ -87,16 +91,6 @@ impl Full {
     pub(super) fn is_in_window(&self, cmd_sn: u32) -> bool {
         let size = self.answers.max_cmd_sn.wrapping_sub(self.answers.exp_cmd_sn).wrapping_add(1);
         cmd_sn.wrapping_sub(self.answers.exp_cmd_sn) < size
-    }
-
-    /// Copies that have ended.
-    pub(super) fn copies(&self) -> &Copies {
-        &self.copies
-    }
-
-    /// The same, to be changed.
-    pub(super) fn copies_mut(&mut self) -> &mut Copies {
-        &mut self.copies
     }
 
     /// The session is over, and its initiator knows.
@@ -193,7 +187,8 @@ impl Full {
     }
 
     fn text(&mut self, pdu: &Pdu, outbox: &mut Outbox, exports: &dyn Exports) {
-        let disk = self.disk.as_ref().map(|disk| disk.name.as_str());
-        self.text.request(pdu, &mut self.answers, outbox, exports, (disk, self.portal));
+        let own = || self.units.get(Some(0)).map(|unit| unit.disk.target.as_str());
+        let target = self.target.as_ref().map(Target::iscsi_name).or_else(own);
+        self.text.request(pdu, &mut self.answers, outbox, exports, (target, self.portal));
     }
 }

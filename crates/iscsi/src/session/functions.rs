@@ -4,7 +4,7 @@ use super::full::Full;
 use crate::FUNCTIONS_MAX;
 use crate::pdu::Bhs;
 use crate::pdu::target::TASK_MANAGEMENT_RESPONSE;
-use crate::scsi::lun_is_zero;
+use crate::scsi::lun_number;
 use crate::scsi::sense::Sense;
 use azekura_base::Outbox;
 use azekura_frontend::Event;
@@ -37,8 +37,8 @@ const CLEARED: u8 = 2;
 enum End {
     /// A function, or a logout, is answered by this opcode.
     Answer { opcode: u8, itt: u32 },
-    /// Another session's function has ended all that there was here.
-    Swept(u64),
+    /// Another session's function has ended all that there was here of this unit.
+    Swept(u16, u64),
 }
 
 /// Tasks that are being ended.
@@ -48,13 +48,19 @@ struct Function {
     /// It ends the session.
     leaves: bool,
     waits_for: BTreeSet<u64>,
-    /// And for other sessions, by this number.
-    others: Option<u64>,
+    /// And for other sessions of these units, by these numbers.
+    others: BTreeSet<(u16, u64)>,
+    /// Not all of them were reached.
+    has_failed: bool,
 }
 
 impl Function {
+    fn of(end: End, leaves: bool) -> Function {
+        Function { end, leaves, waits_for: BTreeSet::new(), others: BTreeSet::new(), has_failed: false }
+    }
+
     fn is_done(&self) -> bool {
-        self.waits_for.is_empty() && self.others.is_none()
+        self.waits_for.is_empty() && self.others.is_empty()
     }
 }
 
@@ -64,14 +70,16 @@ impl Function {
 pub(crate) struct Functions {
     waiting: Vec<Function>,
     made: u64,
-    /// What other sessions are to be told of functions, and that theirs have been done here.
-    events: VecDeque<Event>,
+    /// What other sessions are to be told of functions, and that theirs have been done here; what goes to units'
+    /// branches goes the same way.
+    pub(super) events: VecDeque<Event>,
 }
 
 impl Full {
     pub(super) fn function(&mut self, bhs: &Bhs, outbox: &mut Outbox) {
         let function = bhs.0[1] & 0x7f;
-        let mut others = None;
+        let mut others = BTreeSet::new();
+        let unit = lun_number(bhs.lun());
         let tasks: Vec<u64> = match function {
             _ if self.functions.waiting.len() >= FUNCTIONS_MAX => return self.respond(bhs.itt(), REJECTED, outbox),
             ABORT_TASK => match self.by_itt.get(&bhs.u32(20)) {
@@ -81,24 +89,31 @@ impl Full {
                     return self.respond(bhs.itt(), response, outbox);
                 }
             },
-            ABORT_TASK_SET | CLEAR_TASK_SET | LOGICAL_UNIT_RESET if !lun_is_zero(bhs.lun()) => {
+            ABORT_TASK_SET | CLEAR_TASK_SET | LOGICAL_UNIT_RESET if self.units.get(unit).is_none() => {
                 return self.respond(bhs.itt(), NO_SUCH_LUN, outbox);
             }
-            ABORT_TASK_SET => self.all_tasks(),
+            ABORT_TASK_SET => self.tasks_of(unit),
             // There is one task set for all sessions (TST 0 of the control mode page).
             CLEAR_TASK_SET => {
-                others = Some(self.sweep_others(CLEARED));
-                self.all_tasks()
+                self.open_unit(unit);
+                others.extend(self.sweep_others(unit, CLEARED));
+                self.tasks_of(unit)
             }
-            LOGICAL_UNIT_RESET | TARGET_WARM_RESET => {
-                self.raise(Sense::RESET);
-                others = Some(self.sweep_others(RESET));
+            LOGICAL_UNIT_RESET => {
+                self.units.get_mut(unit).into_iter().for_each(|unit| unit.raise(Sense::RESET));
+                self.open_unit(unit);
+                others.extend(self.sweep_others(unit, RESET));
+                self.tasks_of(unit)
+            }
+            TARGET_WARM_RESET => {
+                self.units.iter_mut().for_each(|(_, unit)| unit.raise(Sense::RESET));
+                others = self.sweep_all(RESET);
                 self.all_tasks()
             }
             // Section 11.5.1: all sessions end.
             TARGET_COLD_RESET => {
                 self.is_leaving = true;
-                others = Some(self.sweep_others(COLD_RESET));
+                others = self.sweep_all(COLD_RESET);
                 self.all_tasks()
             }
             TASK_REASSIGN => return self.respond(bhs.itt(), NO_REASSIGN, outbox),
@@ -106,33 +121,52 @@ impl Full {
         };
         let end = End::Answer { opcode: TASK_MANAGEMENT_RESPONSE, itt: bhs.itt() };
         let leaves = function == TARGET_COLD_RESET;
-        self.end_tasks(tasks, Function { end, leaves, waits_for: BTreeSet::new(), others }, outbox);
+        self.end_tasks(tasks, Function { others, ..Function::of(end, leaves) }, outbox);
     }
 
-    /// Other sessions are to end their tasks.
-    fn sweep_others(&mut self, why: u8) -> u64 {
+    /// Other sessions are to end their tasks of a unit. What they are waited for by; `None`: it has no way to them.
+    fn sweep_others(&mut self, unit: Option<u16>, why: u8) -> Option<(u16, u64)> {
         self.functions.made += 1;
-        self.functions.events.push_back(Event::Sweeps(self.functions.made, why));
-        self.functions.made
+        let (number, token) = (unit?, self.functions.made);
+        let event = self.units.get_mut(unit)?.asked(number, Event::Sweeps(token, why))?;
+        self.functions.events.push_back(event);
+        Some((number, token))
     }
 
-    /// Another session's function ends all tasks.
-    pub fn sweep(&mut self, sweep: u64, why: u8, outbox: &mut Outbox) {
+    /// The same for all units that this session has opened.
+    fn sweep_all(&mut self, why: u8) -> BTreeSet<(u16, u64)> {
+        let units = self.units.numbers().to_vec();
+        units.into_iter().filter_map(|number| self.sweep_others(Some(number), why)).collect()
+    }
+
+    /// Another session's function ends all tasks of a unit.
+    pub fn sweep(&mut self, number: u16, sweep: u64, why: u8, outbox: &mut Outbox) {
+        let unit = self.units.any_mut(Some(number));
         match why {
             COLD_RESET => self.is_leaving = true,
             // Who had nothing is told nothing (SAM-5 section 5.14).
-            CLEARED if self.tasks.is_empty() => {}
-            CLEARED => self.raise(Sense::CLEARED),
-            _ => self.raise(Sense::RESET),
+            CLEARED => unit.filter(|unit| unit.tasks > 0).into_iter().for_each(|unit| unit.raise(Sense::CLEARED)),
+            _ => unit.into_iter().for_each(|unit| unit.raise(Sense::RESET)),
         }
-        let (end, leaves) = (End::Swept(sweep), why == COLD_RESET);
-        self.end_tasks(self.all_tasks(), Function { end, leaves, waits_for: BTreeSet::new(), others: None }, outbox);
+        let leaves = why == COLD_RESET;
+        let tasks = if leaves { self.all_tasks() } else { self.tasks_of(Some(number)) };
+        self.end_tasks(tasks, Function::of(End::Swept(number, sweep), leaves), outbox);
     }
 
     /// Other sessions have ended their tasks.
     pub fn swept(&mut self, token: u64, outbox: &mut Outbox) {
-        for function in self.functions.waiting.iter_mut().filter(|function| function.others == Some(token)) {
-            function.others = None;
+        for function in &mut self.functions.waiting {
+            function.others.retain(|(_, other)| *other != token);
+        }
+        self.end_functions(outbox);
+    }
+
+    /// A unit's branch is over: whether other sessions have ended what they had is not known.
+    pub(super) fn functions_lose(&mut self, number: u16, outbox: &mut Outbox) {
+        for function in &mut self.functions.waiting {
+            let before = function.others.len();
+            function.others.retain(|(unit, _)| *unit != number);
+            function.has_failed |= function.others.len() < before;
         }
         self.end_functions(outbox);
     }
@@ -146,12 +180,15 @@ impl Full {
         self.tasks.iter().map(|(id, _)| id).collect()
     }
 
+    /// The task set of a logical unit, as far as it is this session's, with copies from it and to it.
+    fn tasks_of(&self, unit: Option<u16>) -> Vec<u64> {
+        self.tasks.iter().filter(|(_, task)| task.concerns(unit)).map(|(id, _)| id).collect()
+    }
+
     /// Ends the session with an answer of this opcode, when nothing of it is under way any more.
     pub(super) fn end_all(&mut self, opcode: u8, itt: u32, outbox: &mut Outbox) {
         self.is_leaving = true;
-        let function =
-            Function { end: End::Answer { opcode, itt }, leaves: true, waits_for: BTreeSet::new(), others: None };
-        self.end_tasks(self.all_tasks(), function, outbox);
+        self.end_tasks(self.all_tasks(), Function::of(End::Answer { opcode, itt }, true), outbox);
     }
 
     fn end_tasks(&mut self, tasks: Vec<u64>, mut function: Function, outbox: &mut Outbox) {
@@ -167,10 +204,14 @@ impl Full {
     fn function_is_done(&mut self, function: &Function, outbox: &mut Outbox) {
         match function.end {
             End::Answer { opcode, itt } => {
-                let fill = |bhs: &mut Bhs| bhs.0[2] = COMPLETE;
+                let response = if function.has_failed { REJECTED } else { COMPLETE };
+                let fill = |bhs: &mut Bhs| bhs.0[2] = response;
                 self.answers.respond(outbox, opcode, itt, fill, Bytes::new());
             }
-            End::Swept(sweep) => self.functions.events.push_back(Event::Swept(sweep)),
+            End::Swept(number, sweep) => {
+                let event = self.units.any_mut(Some(number)).and_then(|unit| unit.asked(number, Event::Swept(sweep)));
+                self.functions.events.extend(event);
+            }
         }
         self.has_left |= function.leaves;
     }

@@ -4,12 +4,12 @@ use super::answers::Answers;
 use crate::LISTING_MAX;
 use crate::login::keys::Answer;
 use crate::login::text::{TEXT_MAX, parse, put};
-use crate::names::{target_name, volume_name};
+use crate::names::{target_name, units_name, units_of, volume_name};
 use crate::pdu::reader::Pdu;
 use crate::pdu::target::{RejectReason, TEXT_RESPONSE};
 use crate::pdu::{Bhs, NO_TAG};
 use azekura_base::Outbox;
-use azekura_frontend::{Exports, Listing, Portal};
+use azekura_frontend::{Exports, Listed, Listing, Portal};
 use bytes::Bytes;
 use std::net::SocketAddr;
 
@@ -48,7 +48,7 @@ impl Targets {
 }
 
 impl Text {
-    /// Deals with a text request of a session with the volume `here.0`, at the portal `here.1`.
+    /// Deals with a text request of a session with the target `here.0`, at the portal `here.1`.
     pub fn request(
         &mut self,
         pdu: &Pdu,
@@ -138,17 +138,16 @@ fn respond(pdu: &Pdu, answers: &mut Answers, outbox: &mut Outbox, data: Bytes, (
 }
 
 /// The targets that are meant by the value of SendTargets: all in a discovery session, else one.
-fn targets(value: &str, exports: &dyn Exports, (volume, portal): (Option<&str>, Option<SocketAddr>)) -> Targets {
-    let one = |name: &str| list(&mut [name].into_iter()).unwrap_or_default();
-    let names = match (value, volume) {
-        ("All", None) => {
-            let make = |exports: &mut dyn Iterator<Item = (&str, &str)>| list(&mut exports.map(|(name, _)| name));
-            exports.listing("iscsi", &make).unwrap_or_default()
-        }
-        ("", Some(volume)) => one(volume),
+fn targets(value: &str, exports: &dyn Exports, (here, portal): (Option<&str>, Option<SocketAddr>)) -> Targets {
+    let one = |target: &str| Bytes::from([target.as_bytes(), &[0]].concat());
+    let names = match (value, here) {
+        ("All", None) => exports.units_listing("iscsi", &|all| list(all)).unwrap_or_default(),
+        ("", Some(here)) => one(here),
         (target, _) => {
-            let name = volume_name(target).filter(|name| exports.find(name).is_some());
-            name.map(|name| one(&name)).unwrap_or_default()
+            let volume = volume_name(target).filter(|name| exports.find(name).is_some());
+            let units = || units_of(target).filter(|name| exports.units(name).is_some());
+            let target = volume.and_then(|name| target_name(&name)).or_else(|| units_name(&units()?));
+            target.map(|target| one(&target)).unwrap_or_default()
         }
     };
     let address = |portal: Portal| format!("{},{}", portal.address, Portal::group(portal.node));
@@ -157,9 +156,13 @@ fn targets(value: &str, exports: &dyn Exports, (volume, portal): (Option<&str>, 
 }
 
 /// Names of targets, each with a zero byte behind it.
-fn list(names: &mut dyn Iterator<Item = &str>) -> Listing {
+fn list(all: &mut dyn Iterator<Item = Listed<'_>>) -> Listing {
     let mut bytes = Vec::new();
-    for target in names.filter_map(target_name) {
+    let name = |listed| match listed {
+        Listed::Export(volume) => target_name(volume),
+        Listed::Units(target) => units_name(target),
+    };
+    for target in all.filter_map(name) {
         bytes.extend_from_slice(target.as_bytes());
         bytes.push(0);
         if bytes.len() > LISTING_MAX {

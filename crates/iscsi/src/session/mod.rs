@@ -17,7 +17,9 @@ mod pings;
 mod reserving;
 mod rights;
 mod room;
+mod target;
 mod task;
+mod unit;
 
 use crate::login::chap::Challenge;
 use crate::login::{Login, Refusal, Step};
@@ -138,7 +140,10 @@ impl Connection {
             Step::Done(bhs, text, login) => {
                 send(&mut self.outbox, bhs, text);
                 self.reader.digests = login.parameters.digests;
-                let opened = login.export.as_ref().map(|export| Event::Opened { name: export.name.clone() });
+                let opened = match (&login.export, &login.units) {
+                    (Some(export), _) => Some(Event::Opened { name: export.name.clone() }),
+                    (None, units) => units.as_ref().map(|_| Event::Stays),
+                };
                 self.phase = Phase::Full(Box::new(Full::new(*login, self.portal)));
                 self.pings.begin();
                 return opened;
@@ -201,6 +206,7 @@ impl Protocol for Connection {
                 if let Some(event) = self.pings.next_event() {
                     return Some(event);
                 }
+                full.look_at_units(exports, &mut self.outbox);
                 full.look_at_reservations(exports, &mut self.outbox);
             }
             // Others wait for these, whatever this initiator does.
@@ -298,7 +304,7 @@ impl Protocol for Connection {
 
     fn sweep(&mut self, sweep: u64, why: u8) {
         match &mut self.phase {
-            Phase::Full(full) => full.sweep(sweep, why, &mut self.outbox),
+            Phase::Full(full) => full.sweep(0, sweep, why, &mut self.outbox),
             Phase::Login(_) => self.swept.push_back(sweep),
             // What it had may be under way: it has swept when its connection is gone.
             Phase::Mistaken(_) | Phase::Over => {}

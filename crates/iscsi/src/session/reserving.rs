@@ -12,19 +12,21 @@ use azekura_gateway::Piece;
 impl Full {
     /// Looks whether reservations have changed: a comparison, where they have not.
     pub fn look_at_reservations(&mut self, exports: &dyn Exports, outbox: &mut Outbox) {
-        let Some(disk) = self.disk.as_mut().filter(|disk| !disk.is_read_only) else { return };
-        let Some(now) = exports.reservations(VolumeId(disk.id)) else { return };
-        if self.standing.knows(&now) {
-            return;
+        let mut goes = Vec::new();
+        for (number, unit) in self.units.iter_mut().filter(|(_, unit)| !unit.disk.is_read_only) {
+            let Some(now) = exports.reservations(VolumeId(unit.disk.id)) else { continue };
+            if unit.standing.knows(&now) {
+                continue;
+            }
+            unit.disk.reserves = unit.standing.has_name();
+            let news = unit.standing.renew(now);
+            news.notices.into_iter().for_each(|notice| unit.raise(attention(notice)));
+            if news.aborts {
+                let tasks = self.tasks.iter().filter(|(_, task)| task.unit == Some(number));
+                goes.extend(tasks.filter(|(_, task)| !task.is_of_reservations()).map(|(id, _)| id));
+            }
         }
-        disk.reserves = self.standing.has_name();
-        let news = self.standing.renew(now);
-        news.notices.into_iter().for_each(|notice| self.raise(attention(notice)));
-        if news.aborts {
-            let goes = self.tasks.iter().filter(|(_, task)| !task.is_of_reservations());
-            let goes: Vec<u64> = goes.map(|(id, _)| id).collect();
-            goes.into_iter().for_each(|id| self.abort(id, outbox));
-        }
+        goes.into_iter().for_each(|id| self.abort(id, outbox));
     }
 
     /// What came of a task's command of reservations.

@@ -1,7 +1,6 @@
-//! What a session's commands ask of the reservations of its volume, and what bars them
+//! What a session's commands ask of the reservations of their volume, and what bars them
 //! (docs/decisions/0046-reservations.md).
 
-use crate::scsi::lun_is_zero;
 use crate::scsi::reservations::allowed;
 use crate::scsi::sense::Failure;
 use azekura_frontend::{ReservationRequest, Standing};
@@ -15,9 +14,9 @@ pub(crate) enum Asks {
 }
 
 /// What bars a command.
-pub(crate) fn conflict(standing: &Standing, lun: [u8; 8], cdb: &[u8; 16]) -> Option<Failure> {
+pub(crate) fn conflict(standing: &Standing, cdb: &[u8; 16]) -> Option<Failure> {
     let rights = standing.rights();
-    let bars = rights < Rights::All && lun_is_zero(lun) && allowed::access(cdb, rights) == Access::Conflict;
+    let bars = rights < Rights::All && allowed::access(cdb, rights) == Access::Conflict;
     bars.then_some(Failure::ReservationConflict)
 }
 

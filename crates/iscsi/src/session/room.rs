@@ -10,11 +10,14 @@
 //! answered with TASK SET FULL, and its data dropped.
 
 use super::begin::begin;
+use super::copies::Way;
 use super::full::{Full, Violation};
 use super::rights;
+use super::unit::{Unit, Units};
 use crate::pdu::Bhs;
 use crate::pdu::initiator::{DATA_OUT, LOGOUT, NOP_OUT, SCSI_COMMAND, ScsiCommand, TASK_MANAGEMENT, TEXT};
 use crate::pdu::reader::Taking;
+use crate::scsi::opcodes::{READ_16, WRITE_16};
 use crate::scsi::sense::{Failure, Sense};
 use crate::{PARKED_BYTES_MAX, RECEIVING_BYTES_MAX, RECEIVING_TASKS_MAX};
 use azekura_base::{Outbox, Slab};
@@ -45,7 +48,7 @@ enum Head {
     Free,
     Waits,
     Has(usize),
-    Refused,
+    Refused(Failure),
 }
 
 /// Memory of a session's commands.
@@ -63,11 +66,12 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// What the command that has come now has, and whether it is to be refused.
-    pub fn of_command(&mut self) -> (Option<usize>, bool) {
+    /// What the command that has come now has, and why it is to be refused, if it is.
+    pub fn of_command(&mut self) -> (Option<usize>, Option<Failure>) {
         match std::mem::take(&mut self.head) {
-            Head::Has(bytes) => (Some(bytes), false),
-            head => (None, head == Head::Refused),
+            Head::Has(bytes) => (Some(bytes), None),
+            Head::Refused(failure) => (None, Some(failure)),
+            Head::Free | Head::Waits => (None, None),
         }
     }
 
@@ -85,6 +89,7 @@ impl Room {
 impl Full {
     /// What is to be done with the data of a PDU whose header has come.
     pub fn admit(&mut self, bhs: &Bhs) -> Result<Taking, Violation> {
+        self.units.acknowledged(bhs.u32(28));
         let is_numbered = matches!(bhs.opcode(), NOP_OUT | SCSI_COMMAND | TASK_MANAGEMENT | TEXT | LOGOUT);
         Ok(match bhs.opcode() {
             _ if self.is_leaving => Taking::Skip,
@@ -123,9 +128,12 @@ impl Full {
         if has_none || task.data.wanted == 0 || self.why_rejected(&command).is_some() {
             return Ok(Taking::Skip);
         }
+        if self.room.head == Head::Free {
+            self.room.head = self.why_not_now(&task).map_or(Head::Free, Head::Refused);
+        }
         Ok(match self.room.head {
             Head::Has(_) => Taking::Take,
-            Head::Refused => Taking::Skip,
+            Head::Refused(_) => Taking::Skip,
             Head::Free | Head::Waits => {
                 self.room.head = Head::Waits;
                 self.room.wants.get_or_insert((Asker::Head, task.memory_bytes()));
@@ -160,7 +168,7 @@ impl Full {
     pub fn room_is_late(&mut self) -> bool {
         let must_go_on = self.room.head == Head::Waits && self.tasks.iter().any(|(_, task)| task.is_receiving());
         if must_go_on {
-            (self.room.head, self.room.wants) = (Head::Refused, None);
+            (self.room.head, self.room.wants) = (Head::Refused(Failure::TaskSetFull), None);
         }
         must_go_on
     }
@@ -189,24 +197,27 @@ impl Full {
         if self.room.line.is_empty() {
             return None;
         }
+        let units = &self.units;
         let receiving = tasks.iter().filter(|(_, task)| task.is_receiving());
         let (count, bytes) = receiving.fold((0, 0), |(count, bytes), (_, task)| (count + 1, bytes + task.data.wanted));
         self.room.line.iter().find_map(|id| {
             let task = tasks.get(*id)?;
             let fits = count < RECEIVING_TASKS_MAX && bytes + task.data.wanted <= RECEIVING_BYTES_MAX;
             let may_ask = task.has_its_data() || count == 0 || fits;
-            may_ask.then(|| (Asker::Task(*id), task.memory_bytes()))
+            // What waits for its volume to be opened takes no memory meanwhile.
+            let is_open = units.any(task.unit).is_none_or(Unit::is_open);
+            (may_ask && is_open).then(|| (Asker::Task(*id), task.memory_bytes()))
         })
     }
 
     /// The list of a copy has been read, and its memory is not needed any more: each piece has its own.
     fn copy_begins(&mut self, id: u64, memory_bytes: usize, outbox: &mut Outbox) -> Option<Event> {
         self.room.give_back(Some(memory_bytes));
-        let is_alone = self.begins_copy(id);
+        let why_not =
+            if self.begins_copy(id) { self.why_no_copy(id) } else { Some(Failure::Check(Sense::IN_PROGRESS)) };
         let task = self.tasks.get_mut(id)?;
-        if !is_alone {
-            task.failure = Some(Failure::Check(Sense::IN_PROGRESS));
-            (task.copying, task.requests) = (None, VecDeque::new());
+        if why_not.is_some() {
+            (task.failure, task.copying, task.requests) = (why_not, None, VecDeque::new());
         }
         if task.requests.is_empty() {
             self.finish(id, Vec::new(), outbox);
@@ -216,25 +227,46 @@ impl Full {
         None
     }
 
+    /// Why a copy can't begin. Units that it is to read or to write are opened for it.
+    fn why_no_copy(&mut self, id: u64) -> Option<Failure> {
+        let ways: Vec<Way> = self.tasks.get(id)?.copying.as_ref()?.ways().collect();
+        for number in ways.iter().flat_map(|(from, to)| [*from, *to]) {
+            self.open_unit(Some(number));
+        }
+        ways.into_iter().find_map(|way| why_no_piece(&self.units, way))
+    }
+
     fn give_out(&mut self, id: u64, outbox: &mut Outbox) -> Option<Event> {
         let task = self.tasks.get_mut(id)?;
         let memory_bytes = task.room.take()?;
-        if let Some(conflict) = rights::conflict(&self.standing, task.command.lun, &task.command.cdb) {
+        let unit = self.units.any(task.unit);
+        if unit.is_some_and(Unit::is_closed) {
+            task.failure = Some(Failure::Busy);
+            task.requests.clear();
+        } else if let Some(conflict) = unit.and_then(|unit| rights::conflict(&unit.standing, &task.command.cdb)) {
             // Somebody has reserved the volume meanwhile: no more of it is sent.
             task.failure = Some(conflict);
             task.requests.clear();
         } else if !task.is_started
-            && let Some(disk) = &self.disk
+            && let Some(unit) = unit
         {
-            begin(task, disk);
+            begin(task, &unit.disk, &self.units);
             if task.copying.is_some() {
                 return self.copy_begins(id, memory_bytes, outbox);
             }
+        } else if let Some(copying) = &task.copying
+            && let Some(why) = copying.ways().next().and_then(|way| why_no_piece(&self.units, way))
+        {
+            // To be repeated as a whole, it has to be none yet.
+            let is_part = copying.has_begun() && matches!(why, Failure::Busy);
+            task.failure = Some(if is_part { Failure::Check(Sense::ABORTED) } else { why });
+            task.requests.clear();
         }
-        if let Some(request) = task.asks.take().and_then(|asks| rights::request(&self.standing, asks)) {
+        let asks = task.asks.take().zip(unit);
+        if let Some(request) = asks.and_then(|(asks, unit)| rights::request(&unit.standing, asks)) {
             task.outstanding += 1;
-            let tag = Tag(self.room.requests.insert(Pending::Task(id)));
-            return Some(Event::Reserves { tag, memory_bytes, request: Box::new(request) });
+            let (number, tag) = (task.unit, Tag(self.room.requests.insert(Pending::Task(id))));
+            return self.asked(number, Event::Reserves { tag, memory_bytes, request: Box::new(request) });
         }
         let Some(request) = task.requests.pop_front() else {
             let is_over = task.outstanding == 0;
@@ -250,7 +282,25 @@ impl Full {
             None if task.requests.is_empty() => {}
             None => self.room.line.push_back(id),
         }
-        let tag = Tag(self.room.requests.insert(Pending::Task(id)));
-        Some(Event::Request { tag, memory_bytes, request })
+        let (number, tag) = (task.asks_unit(), Tag(self.room.requests.insert(Pending::Task(id))));
+        self.asked(number, Event::Request { tag, memory_bytes, request })
     }
+
+    /// The event by which something is asked of a unit's volume.
+    fn asked(&mut self, number: Option<u16>, event: Event) -> Option<Event> {
+        self.units.any_mut(number)?.asked(number?, event)
+    }
+}
+
+/// Why nothing can be copied from one unit to another now.
+fn why_no_piece(units: &Units, (from, to): Way) -> Option<Failure> {
+    const READ: [u8; 16] = [READ_16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    const WRITE: [u8; 16] = [WRITE_16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let (Some(source), Some(destination)) = (units.get(Some(from)), units.get(Some(to))) else {
+        return Some(Failure::Check(Sense::TARGET_NOT_REACHABLE));
+    };
+    if !source.is_open() || !destination.takes_writes() {
+        return Some(Failure::Busy);
+    }
+    rights::conflict(&source.standing, &READ).or_else(|| rights::conflict(&destination.standing, &WRITE))
 }

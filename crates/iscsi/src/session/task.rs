@@ -90,6 +90,8 @@ pub(crate) enum After {
 #[derive(Debug)]
 pub(crate) struct Task {
     pub command: ScsiCommand,
+    /// The logical unit; `None`: the address is one that none has.
+    pub unit: Option<u16>,
     pub plan: Plan,
     pub data: DataOut,
     /// Bytes that the command itself says it transfers, in the initiator's eyes.
@@ -125,6 +127,7 @@ impl Task {
         };
         Task {
             command,
+            unit: command.unit(),
             plan,
             data,
             length,
@@ -145,7 +148,7 @@ impl Task {
         let bytes = match (&self.plan, self.requests.front()) {
             (_, Some(Request::Read { len, .. })) => *len as usize,
             // What was read, and that as it is written.
-            (_, Some(Request::Copy { len, .. })) => 2 * *len as usize,
+            (_, Some(Request::Copy { len, .. } | Request::CopyFrom { len, .. })) => 2 * *len as usize,
             _ if self.is_started => 0,
             (Plan::Read(range), _) => range.len.min(u64::from(self.command.read_bytes)) as usize,
             (Plan::Reservations(_, room), _) => *room as usize,
@@ -163,6 +166,16 @@ impl Task {
     /// It is a command of reservations.
     pub fn is_of_reservations(&self) -> bool {
         matches!(self.plan, Plan::Reservations(..) | Plan::Take(_, Use::Reservations(_)))
+    }
+
+    /// The unit that is asked for what it has under way.
+    pub fn asks_unit(&self) -> Option<u16> {
+        self.copying.as_ref().and_then(Copying::writes_to).or(self.unit)
+    }
+
+    /// It is a unit's, or copies from it or to it.
+    pub fn concerns(&self, unit: Option<u16>) -> bool {
+        self.unit == unit || unit.is_some_and(|unit| self.copying.as_ref().is_some_and(|copying| copying.uses(unit)))
     }
 
     /// It needs nothing from its initiator any more.

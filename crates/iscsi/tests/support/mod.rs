@@ -1,6 +1,8 @@
 //! An initiator of a few lines, and a volume in memory behind the connection.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod node;
+
 use azekura_base::{HostName, Inbox, IoStatus, LogicalBlock, NodeId, VolumeId};
 use azekura_frontend::{
     Admittance, Event, Export, Exports, Listing, MakeListing, Named, Opening, PathState, Portals, Protocol, Request,
@@ -311,6 +313,8 @@ impl Peer {
                 self.volume.copy_within(at(from, len), to as usize);
                 Outcome::Done
             }
+            // Its session has one volume.
+            Request::CopyFrom { .. } => Outcome::Failed(IoStatus::Gone),
             Request::Or { offset, bytes } => {
                 let held = &mut self.volume[at(offset, bytes.len() as u64)];
                 held.iter_mut().zip(&bytes).for_each(|(held, bits)| *held |= bits);

@@ -99,16 +99,34 @@ impl MetaClient {
             None => txn,
         };
         let answer = self.inner.etcd.txn(txn.put(&deed.key, &deed.record).into()).await?;
-        if answer.succeeded {
-            let revision = answer.header.as_ref().map_or(0, |header| header.revision);
-            let first = deed.revision.swap(revision, Ordering::Relaxed) == 0;
-            if first && self.inner.audited.fetch_add(1, Ordering::Relaxed).is_multiple_of(TRIM_EVERY) {
-                let client = self.clone();
-                // If that fails, the next count makes up for it.
-                tokio::spawn(async move { drop(client.trim_audit(AUDIT_RECORDS_MAX).await) });
-            }
-        }
+        self.recorded(deed, &answer);
         Ok(answer)
+    }
+
+    /// What somebody has asked for is done by something else than a change of the configuration: it has its record all
+    /// the same.
+    ///
+    /// # Errors
+    /// When the configuration can't be written.
+    pub async fn record_deed(&self) -> Result<(), MetaError> {
+        if let Some(Deed(deed)) = &self.deed {
+            let answer = self.inner.etcd.txn(Txn::new().put(&deed.key, &deed.record).into()).await?;
+            self.recorded(deed, &answer);
+        }
+        Ok(())
+    }
+
+    fn recorded(&self, deed: &DeedState, answer: &TxnResponse) {
+        if !answer.succeeded {
+            return;
+        }
+        let revision = answer.header.as_ref().map_or(0, |header| header.revision);
+        let first = deed.revision.swap(revision, Ordering::Relaxed) == 0;
+        if first && self.inner.audited.fetch_add(1, Ordering::Relaxed).is_multiple_of(TRIM_EVERY) {
+            let client = self.clone();
+            // If that fails, the next count makes up for it.
+            tokio::spawn(async move { drop(client.trim_audit(AUDIT_RECORDS_MAX).await) });
+        }
     }
 
     /// Deletes the oldest records, so that `most` stay. Several nodes may do so at once: each deletes what is older

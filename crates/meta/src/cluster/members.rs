@@ -2,8 +2,8 @@
 
 use azekura_base::{NodeId, PeerKey};
 use azekura_model::transitions::keys::{add_key, remove_key, replace_keys};
-use azekura_model::transitions::members::{register_device, register_node, register_trusted_node};
-use azekura_model::{DeviceRecord, MetaError, NodeRecord};
+use azekura_model::transitions::members::{register_device, register_node, register_trusted_node, set_endpoints};
+use azekura_model::{DeviceRecord, Endpoint, MetaError, NodeRecord};
 
 use super::MetaClient;
 
@@ -26,6 +26,11 @@ impl MetaClient {
     pub async fn register_device(&self, spec: &DeviceSpec) -> Result<DeviceRecord, MetaError> {
         let _one_at_a_time = self.inner.creating.lock().await;
         Ok(self.run("registering", |records| register_device(records, spec)).await?.0)
+    }
+
+    /// A node's clients connect here from now on.
+    pub async fn set_node_endpoints(&self, node: NodeId, endpoints: &[Endpoint]) -> Result<NodeRecord, MetaError> {
+        Ok(self.run("telling where clients connect", |records| set_endpoints(records, node, endpoints)).await?.0)
     }
 
     /// Adds a key to a node's.

@@ -36,6 +36,7 @@ mod restored;
 mod settings;
 mod shut_out;
 mod snapshots;
+mod targets;
 #[cfg(test)]
 mod testing;
 mod volumes;

@@ -25,7 +25,10 @@ fn let_in(node: &str) -> String {
 /// What shows what there is.
 fn list_of(kind: Kind) -> &'static str {
     match kind {
-        Kind::Grant => "'azekura token list' shows all grants",
+        Kind::Grant => {
+            "'azekura token list' shows all tokens, 'azekura key list' all keys, 'azekura host list' all hosts"
+        }
+        Kind::Target => "'azekura target list' shows all targets, 'azekura target create' makes one",
         Kind::Project => "'azekura project list' shows all projects, 'azekura project create' makes one",
         _ => "'azekura snapshot list' shows all snapshots",
     }
@@ -47,7 +50,7 @@ impl MetaError {
             E::NotFound { kind: Kind::Device, .. } => {
                 "'azekura device list' shows all devices; name one by its number, or as NODE/NAME".into()
             }
-            E::NotFound { kind: kind @ (Kind::Snapshot | Kind::Grant | Kind::Project), .. } => list_of(*kind).into(),
+            E::NotFound { kind: kind @ (Kind::Snapshot | Kind::Grant | Kind::Project | Kind::Target), .. } => list_of(*kind).into(),
             E::KeyChanged { .. } => "try again: keys change while they are rotated or wrapped anew".into(),
             E::NotFound { .. } | E::NotEncrypted { .. } | E::NotRewrapped { .. } | E::NotRotated { .. } => return None,
             E::InvalidName { .. } => {
@@ -57,7 +60,7 @@ impl MetaError {
                 "update these nodes first, or make it with blocks of 512 bytes".into()
             }
             E::InvalidSize { .. } => "give a multiple of 4096 bytes up to 64 TiB, for example 10GiB".into(),
-            E::InvalidClass { .. } | E::InvalidSetting { .. } | E::InvalidGrant { .. } | E::InvalidProject { .. } | E::KeysRefused { .. } => return None,
+            E::InvalidClass { .. } | E::InvalidSetting { .. } | E::InvalidGrant { .. } | E::InvalidProject { .. } | E::InvalidTarget { .. } | E::KeysRefused { .. } => return None,
             E::DrainRefused { .. } => "add nodes or devices first, or delete volumes".into(),
             E::NotEnoughDevices { failure_domain, copies, .. } => match failure_domain {
                 FailureDomain::Device => format!("add devices, or use a class with fewer than {copies} copies"),
@@ -152,6 +155,7 @@ impl MetaError {
             E::RemovalRefused { hint, .. } => hint.clone(),
             E::KeyNotListed { node, .. } => key_not_listed(node),
             E::ShutOut { node, .. } => let_in(node),
+            E::Replaced { .. } | E::RunsElsewhere { .. } => TWO_FOLDERS.into(),
             E::NotInvited { name } => format!(
                 "make one on a machine of the cluster (azekura token create {name} --join --api unix:DIR/api.sock), and start this node \
                  with --join https://NODE:7180 --token-file FILE; or start this node with --trusted-config, where only machines of \
@@ -170,3 +174,8 @@ impl MetaError {
         })
     }
 }
+
+/// Two processes with one identity.
+const TWO_FOLDERS: &str = "one data folder is one node, and is used by one process at a time: of two folders, keep the one that the node \
+                           has run with, and never start a copy of it; another machine joins with an empty folder. Where this is the \
+                           node's only folder, end the other process first";

@@ -205,6 +205,8 @@ mod tests {
         assert_eq!(memory.model().grants.len(), 1);
         let again = run(&mut memory, |records| revoke_grant(records, GrantId(1)));
         assert!(matches!(again, Err(MetaError::NotFound { kind: Kind::Grant, .. })), "{again:?}");
+        let hint = again.unwrap_err().hint().unwrap();
+        assert!(["token list", "key list", "host list"].iter().all(|command| hint.contains(command)), "{hint}");
         create(&mut memory, 3, &grant("a")).unwrap();
     }
 

@@ -28,7 +28,7 @@ impl NewGroup {
             epoch: Epoch(1),
             primary_incarnation: None,
             away: BTreeMap::new(),
-            scrub: ScrubRecord { deep: new_scrub, light: new_scrub, ..ScrubRecord::default() },
+            scrub: ScrubRecord { deep: new_scrub, light: new_scrub, made: now, ..ScrubRecord::default() },
             primary: self.primary,
             in_sync: self.members.clone(),
             members: self.members,

@@ -8,7 +8,7 @@ use azekura_base::{ApiAccess, DeviceId, NodeId, PeerKey, Shard, Transport};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::volumes::check_name;
+use super::volumes::{check_name, missing};
 use crate::{
     AckRule, DeviceRecord, DeviceState, Endpoint, FailureKind, GroupRecord, Key, Kind, MetaError, Model, NodeRecord,
     Outcome, Records, Step, Txn, UNDERSTOOD, Unknown,
@@ -241,6 +241,22 @@ pub(super) fn register_node_as(records: &Records<'_>, spec: &NodeSpec, invited: 
         unknown: Unknown::default(),
     };
     register(records, wanted, invited)
+}
+
+/// A node's clients connect here from now on. Gives its record.
+///
+/// # Errors
+/// When the node is missing.
+pub fn set_endpoints(records: &Records<'_>, node: NodeId, endpoints: &[Endpoint]) -> Outcome<NodeRecord> {
+    let [found] = records.find_all([&Key::Node(node)])?;
+    let Some(record) = found.record::<NodeRecord>()?.filter(|record| !record.removed) else {
+        return Err(missing(Kind::Node, &node.to_string()).into());
+    };
+    if record.endpoints == endpoints {
+        return Ok(Step::Done(record, found.mod_revision()));
+    }
+    let record = NodeRecord { endpoints: endpoints.to_vec(), ..record };
+    Ok(Step::Run(Txn::new().when_as(&found).put(&found.key, &record), record))
 }
 
 /// Registers a device, or brings its record up to date; its state stays. Gives the record with its id.

@@ -29,6 +29,7 @@ pub mod restored;
 pub mod settings;
 pub mod shut_out;
 pub mod snapshots;
+pub mod targets;
 pub mod volumes;
 
 /// The nodes whose records do not say that they understand this; `None`: all do.
@@ -54,5 +55,7 @@ mod data_keys_tests;
 mod logical_blocks_tests;
 #[cfg(test)]
 mod projects_tests;
+#[cfg(test)]
+mod targets_tests;
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@ use azekura_base::{BLOCK_SIZE, IoLimits, LayerId, LogicalBlock, VOLUME_SIZE_MAX,
 
 use super::data_keys;
 use super::projects::{Accounts, check_project_name, use_revision};
+use super::targets::forget_volume;
 use super::{require, without};
 use crate::data_keys::KeyUser;
 use crate::{
@@ -287,6 +288,7 @@ pub fn delete_volume(records: &Records<'_>, name: &str, wanted: VolumeId, deleti
         txn = txn.when_as(&head).put(&head.key, &layer);
     }
     let txn = data_keys::forget_key(records, txn, record.key, KeyUser::Volume(wanted))?;
+    let txn = forget_volume(records, txn, name)?;
     Ok(Step::Run(accounts.settle(records, txn)?, ()))
 }
 

@@ -128,6 +128,7 @@ impl Node {
         let mut group = self.new_copy(pg, id, config.clone(), recovered(&device.store, pg));
         group.set_full(device.full);
         group.set_hung(device.hanging.hangs());
+        group.set_out(device.hanging.is_out());
         let mut reachable: BTreeSet<_> = self.mesh.links.up_peers().collect();
         reachable.insert(self.identity.endpoint);
         for (peer, at) in &self.directory.view.devices {
@@ -397,6 +398,7 @@ fn recovered(store: &Store, pg: PgId) -> Recovered {
         epoch: state.epoch,
         committed: state.committed,
         incomplete: (state.complete < state.committed).then_some(state.complete),
+        unproven: state.unproven,
         tail: store.prepared(pg).collect(),
         note: store.note(pg),
         committed_since: store.replayed_requests(pg).collect(),

@@ -115,7 +115,10 @@ impl Group {
     pub fn is_whole(&self) -> bool {
         let entered = match &self.role {
             Role::Primary(primary) => primary.is_open(),
-            Role::Secondary(secondary) => secondary.has_entered(&self.cx) && !self.cx.completeness.is_learning(),
+            Role::Secondary(secondary) => {
+                let completeness = &self.cx.completeness;
+                secondary.has_entered(&self.cx) && !completeness.is_learning() && !completeness.is_unproven()
+            }
         };
         entered && self.cx.is_in_sync()
     }

@@ -20,7 +20,10 @@ impl Primary {
         now: Duration,
     ) -> bool {
         let before = self.may_serve(cx, now);
-        if let Some(peer) = self.peers.get_mut(&device) {
+        // What was sent in another reign, of this copy or of another one of this node, was a question of that epoch.
+        if sent >= self.began
+            && let Some(peer) = self.peers.get_mut(&device)
+        {
             // 0004: counted from the sending, so that the lease ends before the promise does.
             peer.leases.lease_until = peer.leases.lease_until.max(sent + LEASE);
             peer.signs.heard = peer.signs.heard.max(now);
@@ -55,7 +58,8 @@ impl Primary {
 
     /// The secondaries that a heartbeat must reach, if this copy is primary, and whether they may answer readers by
     /// themselves: only those that commits wait for and the configuration names (0010, reads), and only while this copy
-    /// may, since another primary could reign beside this one otherwise.
+    /// may, since another primary could reign beside this one otherwise. Nor may those that are left out by a
+    /// configuration which perhaps stands unheard: a primary that has read it waits for no reader of theirs.
     pub(crate) fn followers<'a>(
         &'a self,
         cx: &'a GroupCx,
@@ -66,6 +70,7 @@ impl Primary {
         follow.map(move |(device, peer)| {
             let stays = matches!(peer.standing, Standing::InSync)
                 && cx.config.members.contains(device)
+                && self.proposals_in_doubt.iter().all(|(_, in_sync)| in_sync.contains(device))
                 && peer.diverged_at.is_none()
                 && !is_sluggish(peer.signs.moved, now)
                 && !peer.stream.pace.is_slow(now);

@@ -6,7 +6,7 @@ use crate::context::GroupCx;
 use crate::digest;
 use crate::finding::{Finding, Findings, Flaw, ScrubKind, ScrubReport};
 use crate::primary::peer::{Peer, Standing};
-use azekura_base::{BlockIndex, BlockRange, CHUNK_SIZE, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId};
+use azekura_base::{BlockIndex, BlockRange, CHUNK_SIZE, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, Sequence};
 use azekura_wire::{Compare, CompareOk, DIGEST_SPAN_BLOCKS, Message};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -27,8 +27,11 @@ const LOOKS: u8 = 4;
 /// Pause between two looks: longer than commit points need to reach idle secondaries.
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
 
-/// A look that takes longer is given up; the copy is away, and will be resynced.
-const INSPECTION_PATIENCE: Duration = Duration::from_secs(5);
+/// A look at which a copy has not answered for so long is begun anew ...
+const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
+
+/// ... so often, before the copy is taken for one that can't read the chunk.
+const UNANSWERED: u8 = 12;
 
 /// Damaged blocks of one chunk that are mended one after the other, before the chunk is given up.
 const FAILURES: u16 = 64;
@@ -36,16 +39,27 @@ const FAILURES: u16 = 64;
 /// Pause after a look that has met a damaged block.
 const MEND_PAUSE: Duration = Duration::from_millis(100);
 
-/// A chunk that is being compared.
+/// A chunk that is being compared. It ends when every copy in sync has answered, or is in sync no more: a chunk that
+/// was compared with nobody would count as good.
 struct Inspection {
     id: u64,
-    started: Duration,
     /// Digests of this copy's blocks, once read.
     own: Option<Vec<u64>>,
-    /// Copies that have not answered.
-    asked: BTreeSet<DeviceId>,
+    /// What was committed when they were read: a copy that has less would differ in blocks that it has yet to write.
+    committed: Sequence,
+    /// Copies in sync that can't be asked yet.
+    waits: BTreeSet<DeviceId>,
+    /// Copies that have not answered, and when they were asked.
+    asked: BTreeMap<DeviceId, Duration>,
     /// One of them could not read the chunk.
     unreadable: bool,
+}
+
+impl Inspection {
+    /// Every copy has answered.
+    fn has_ended(&self) -> bool {
+        self.own.is_some() && self.waits.is_empty() && self.asked.is_empty()
+    }
 }
 
 /// One pass over a group.
@@ -58,9 +72,10 @@ pub(crate) struct Scrub {
     look: Option<Inspection>,
     /// A light scrub looks at this chunk deeply.
     suspects: bool,
-    /// Compared looks at the chunk, and failed ones.
+    /// Compared looks at the chunk, failed ones, and those that were not answered.
     looks: u8,
     failures: u16,
+    unanswered: u8,
     /// What differed at the last look: copy and block, and this copy's digest.
     doubts: BTreeMap<(DeviceId, u16), u64>,
     /// The same, at the look under way.
@@ -100,12 +115,18 @@ impl Scrub {
     }
 
     /// Time passes.
-    pub(super) fn tick(&mut self, now: Duration) {
+    pub(super) fn tick(&mut self, cx: &mut GroupCx, epoch: Epoch, peers: &BTreeMap<DeviceId, Peer>) {
         self.budget = LOOKS_PER_TICK;
-        if self.look.as_ref().is_some_and(|look| now >= look.started + INSPECTION_PATIENCE) {
-            self.look = None;
+        self.ask(cx, epoch, peers);
+        let now = cx.now;
+        let late = |look: &mut Inspection| look.asked.values().any(|asked| now >= *asked + ANSWER_PATIENCE);
+        if self.look.take_if(late).is_some() {
             self.differing.clear();
-            self.chunk_done();
+            self.unanswered += 1;
+            if self.unanswered >= UNANSWERED {
+                self.report.unreadable += 1;
+                self.chunk_done();
+            }
         }
     }
 
@@ -126,7 +147,8 @@ impl Scrub {
         self.budget = left;
         cx.allowance.take(if deep { CHUNK_SIZE } else { LIGHT_LOOK_BYTES });
         let id = names.name();
-        self.look = Some(Inspection { id, started: cx.now, own: None, asked: BTreeSet::new(), unreadable: false });
+        let (waits, asked) = (BTreeSet::new(), BTreeMap::new());
+        self.look = Some(Inspection { id, own: None, committed: Sequence::ZERO, waits, asked, unreadable: false });
         cx.act(if deep {
             Action::LoadBlocks { id, range: BlockRange::chunk(layer, chunk) }
         } else {
@@ -143,27 +165,44 @@ impl Scrub {
         peers: &BTreeMap<DeviceId, Peer>,
         digests: Result<Vec<u64>, IoStatus>,
     ) {
-        let (now, pg, committed) = (cx.now, cx.pg, cx.tail.committed());
-        let light = !self.is_deep();
-        let (Some(look), Some((layer, chunk))) = (&mut self.look, self.todo.front().copied()) else { return };
+        let Some(look) = &mut self.look else { return };
         let Ok(blocks) = digests else {
             // The damaged block is being mended: look again.
             self.look = None;
-            self.try_again(now);
+            self.try_again(cx.now);
             return;
         };
-        let spans = digest::spans(&blocks);
         look.own = Some(blocks);
-        for (device, peer) in peers {
-            // A copy that lags would differ in blocks that it has yet to write, and one that has taken leave applies
-            // nothing more.
-            let follows = peer.follows && !peer.leaving && peer.stream.acked >= committed;
-            if follows && matches!(peer.standing, Standing::InSync) {
-                look.asked.insert(*device);
-                let spans = spans.clone();
-                let compare = Compare { pg, device: *device, epoch, id: look.id, layer, chunk, light, spans };
-                cx.act(Action::Send(*device, Message::Compare(compare)));
-            }
+        look.committed = cx.tail.committed();
+        look.waits = peers.keys().copied().collect();
+        self.ask(cx, epoch, peers);
+    }
+
+    /// Asks the copies in sync for their digests that can be asked by now, and waits for no others. A copy whose
+    /// connection has ended is asked again.
+    fn ask(&mut self, cx: &mut GroupCx, epoch: Epoch, peers: &BTreeMap<DeviceId, Peer>) {
+        let light = !self.is_deep();
+        let (Some(look), Some((layer, chunk))) = (&mut self.look, self.todo.front().copied()) else { return };
+        let Some(own) = &look.own else { return };
+        let in_sync = |device: &DeviceId| peers.get(device).filter(|peer| matches!(peer.standing, Standing::InSync));
+        let lost = |device: &DeviceId| in_sync(device).is_none_or(|peer| !peer.follows);
+        look.waits.extend(look.asked.keys().filter(|device| lost(device)));
+        look.asked.retain(|device, _| !lost(device));
+        look.waits.retain(|device| in_sync(device).is_some());
+        // A copy that has taken leave applies nothing more.
+        let can_answer = |peer: &Peer| peer.follows && !peer.leaving && peer.stream.acked >= look.committed;
+        let is_ready = |device: &DeviceId| in_sync(device).is_some_and(can_answer);
+        let ready: BTreeSet<DeviceId> = look.waits.iter().copied().filter(is_ready).collect();
+        if ready.is_empty() {
+            return;
+        }
+        look.waits.retain(|device| !ready.contains(device));
+        let spans = digest::spans(own);
+        for device in ready {
+            look.asked.insert(device, cx.now);
+            let spans = spans.clone();
+            let compare = Compare { pg: cx.pg, device, epoch, id: look.id, layer, chunk, light, spans };
+            cx.act(Action::Send(device, Message::Compare(compare)));
         }
     }
 
@@ -171,7 +210,7 @@ impl Scrub {
     pub(super) fn on_compared(&mut self, device: DeviceId, ok: &CompareOk) -> bool {
         let Some(look) = self.look.as_mut().filter(|look| look.id == ok.id) else { return false };
         let Some(own) = &look.own else { return false };
-        if look.asked.remove(&device) {
+        if look.asked.remove(&device).is_some() {
             look.unreadable |= ok.unreadable;
             for span in &ok.differing {
                 let at = usize::from(span.index) * DIGEST_SPAN_BLOCKS;
@@ -188,7 +227,7 @@ impl Scrub {
     /// Ends the look when every copy has answered: what is to be written anew, and on which copies. `None` while a look
     /// goes on, or where there is none.
     pub(super) fn end_look(&mut self, now: Duration) -> Option<Vec<(DeviceId, BlockRange)>> {
-        let look = self.look.take_if(|look| look.own.is_some() && look.asked.is_empty())?;
+        let look = self.look.take_if(|look| look.has_ended())?;
         let differing = std::mem::take(&mut self.differing);
         let mut mends = Vec::new();
         if look.unreadable {
@@ -259,7 +298,7 @@ impl Scrub {
 
     /// What is known of a chunk is forgotten.
     fn begin_chunk(&mut self) {
-        (self.looks, self.failures, self.suspects) = (0, 0, false);
+        (self.looks, self.failures, self.unanswered, self.suspects) = (0, 0, 0, false);
         self.doubts.clear();
     }
 }

@@ -59,9 +59,11 @@ impl Primary {
 
     /// Time passes.
     pub(crate) fn tick_scrub(&mut self, cx: &mut GroupCx) {
-        let now = cx.now;
-        if let Some(scrub) = self.scrub_mut() {
-            scrub.tick(now);
+        let epoch = self.epoch();
+        if let Some(scrub) = &mut self.repair.scrub {
+            scrub.tick(cx, epoch, &self.peers);
+            // A copy that it has waited for may be in sync no more.
+            self.end_look(cx);
             self.run_scrub(cx);
         }
     }

@@ -83,10 +83,10 @@ impl Secondary {
             return false;
         }
         // A copy must not answer reads while it waits for the epoch's record, or has not said how far it is.
-        if !cx.epochs.may_promise(epoch) || self.question.is_some() {
+        if !cx.epochs.may_promise(epoch) || self.question.is_some() || cx.completeness.is_unproven() {
             return false;
         }
-        if !hung {
+        if !hung && self.claim.is_none() {
             self.lease_until = self.lease_until.max(lease_until);
         }
         cx.epochs.promise(now);

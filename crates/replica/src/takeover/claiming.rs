@@ -25,7 +25,7 @@ impl Secondary {
         if stalled {
             self.heard = self.heard.max((now + AFTER_STALL).saturating_sub(GRACE));
         }
-        if cx.is_proposing() || !cx.condition.may_claim() {
+        if cx.is_proposing() || !cx.may_claim() {
             return;
         }
         if cx.config.primary == cx.me {
@@ -60,6 +60,9 @@ impl Secondary {
         // did not open its epoch: the primary before that one may be there still.
         let unbound = own && (recorded == Epoch::BEFORE_ALL || recorded >= cx.config.epoch);
         let reigned = cx.config.primary_incarnation.is_some();
+        // Who claims the group next takes this copy out of the configuration without waiting for its readers, if this
+        // claim stands: whether or not this copy ever hears of that.
+        self.lease_until = Duration::ZERO;
         self.claim = Some(Claim {
             epoch: config.epoch,
             invited,
@@ -96,7 +99,7 @@ impl Secondary {
     pub(crate) fn on_configured(&mut self, cx: &mut GroupCx, reigns: bool) {
         // A claim that is overtaken will be refused, or does not count any more.
         self.claim.take_if(|claim| claim.epoch <= cx.config.epoch);
-        if cx.config.primary == cx.me && !reigns && !cx.is_proposing() && cx.condition.may_claim() {
+        if cx.config.primary == cx.me && !reigns && !cx.is_proposing() && cx.may_claim() {
             self.claim(cx, false);
         }
         self.try_inherit(cx);

@@ -91,7 +91,7 @@ impl Secondary {
         }
         self.inheritance = None;
         let whole = cx.durable >= committed && config.in_sync.contains(&cx.me);
-        let fit = cx.condition.may_claim() && !cx.condition.was_slow(cx.now);
+        let fit = cx.may_claim() && !cx.condition.was_slow(cx.now);
         if config.epoch == epoch && whole && fit && config.primary != cx.me {
             self.claim(cx, true);
         }

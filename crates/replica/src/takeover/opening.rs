@@ -27,6 +27,9 @@ impl Primary {
         if let Some(device) = self.more_complete_copy(cx) {
             return self.propose_primary(cx, device);
         }
+        if cx.completeness.is_unproven() {
+            return Ok(()); // 0061
+        }
         self.takeover.record(keep);
         let epoch = self.epoch();
         cx.start_epoch(epoch, keep);

@@ -50,7 +50,7 @@ impl Secondary {
             // be one answer.
             self.stay(cx);
             if !(self.is_asked()) {
-                self.send_new_epoch_ok(cx, news.epoch);
+                self.send_new_epoch_ok(cx, news.epoch, news.opens_at.is_none());
             }
             return;
         }
@@ -83,6 +83,14 @@ impl Secondary {
             return;
         }
         let following = cx.epochs.followed();
+        if let Question::NewEpoch(news) = question
+            && cx.completeness.is_unproven()
+            && news.opens_at.is_none()
+            && cx.config.ack != AckRule::All
+        {
+            // 0061: a primary counts on it that one of those which it has heard shows every acknowledged write.
+            return;
+        }
         match question {
             Question::Learn(_) => {}
             Question::NewEpoch(news) => {
@@ -93,7 +101,7 @@ impl Secondary {
         }
         self.question = None;
         match question {
-            Question::NewEpoch(_) => self.send_new_epoch_ok(cx, following),
+            Question::NewEpoch(news) => self.send_new_epoch_ok(cx, following, news.opens_at.is_none()),
             Question::Learn(ok) => {
                 self.send_to_primary(cx, Message::LearnOk(ok));
                 self.begun(cx, ok);
@@ -124,14 +132,20 @@ impl Secondary {
             cx.raise_low_watermark(keep);
             cx.start_epoch(news.epoch, keep);
         }
+        if news.opens_at.is_some() && news.committed.max(cx.tail.committed()) == Sequence::ZERO {
+            // Nothing was ever written, by all that this copy and its primary know: nothing is missing.
+            cx.be_complete();
+        }
         enters.is_some()
     }
 
-    /// Says how far this copy is.
-    fn send_new_epoch_ok(&mut self, cx: &mut GroupCx, following: Epoch) {
+    /// Says how far this copy is, while the primary `gathers` the tail or when the epoch is open.
+    fn send_new_epoch_ok(&mut self, cx: &mut GroupCx, following: Epoch, gathers: bool) {
         let (recorded, mut prepared, committed) = (cx.epochs.recorded(), cx.durable, cx.tail.committed());
-        // 0007: a copy that has perhaps lost repairs says that it holds nothing, and is brought up to date again.
-        if cx.completeness.is_doubtful() {
+        // 0007: a copy that has perhaps lost repairs says that it holds nothing, and is brought up to date again. Where
+        // not all have to hold a write, this copy may be the only one that is left of those that have acknowledged the
+        // end of the tail, which no repair is a part of: it says so until the tail is decided (0010, point 4).
+        if cx.completeness.is_doubtful() && !(gathers && cx.config.ack != AckRule::All) {
             prepared = Sequence::ZERO;
         }
         let (pg, device, open, full) = (cx.pg, cx.me, recorded == following, cx.condition.is_full());

@@ -209,6 +209,12 @@ impl Cluster {
         self.run(device(n));
     }
 
+    /// A copy's device, which hangs, is out of service for that; or no longer.
+    pub fn take_out(&mut self, n: u32, out: bool) {
+        self.group(n).set_out(out);
+        self.run(device(n));
+    }
+
     /// What is on a copy's disk.
     pub fn disk(&mut self, n: u32) -> Log {
         self.copy(n).durable.clone()

@@ -30,6 +30,8 @@ pub struct Log {
     pub applied: Sequence,
     /// Complete up to here only.
     pub incomplete: Option<Sequence>,
+    /// What is here was made from the log of a device whose map is gone.
+    pub unproven: bool,
 }
 
 impl Log {
@@ -66,7 +68,7 @@ impl Log {
                 (self.committed, self.applied) = (*keep, *keep);
                 self.writes.retain(|sequence, _| sequence <= keep);
             }
-            Item::Complete => self.incomplete = None,
+            Item::Complete => (self.incomplete, self.unproven) = (None, false),
             Item::Repair(repair) => {
                 // In a log that is read back, what comes before a repair is committed by it.
                 self.commit(repair.commit);
@@ -124,6 +126,7 @@ impl Log {
             epoch: self.epoch,
             committed: self.committed,
             incomplete: self.incomplete,
+            unproven: self.unproven,
             tail: tail.collect(),
             note: Bytes::new(),
             committed_since: committed.collect(),

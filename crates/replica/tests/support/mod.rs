@@ -80,6 +80,8 @@ pub struct Cluster {
     pub refused: BTreeSet<(DeviceId, u16)>,
     /// Copies whose map can't be read.
     pub unreadable_maps: BTreeSet<DeviceId>,
+    /// Questions of scrubs are lost on their way.
+    pub deaf_to_scrubs: bool,
     /// Reports of scrubs.
     pub scrubbed: Vec<ScrubReport>,
     /// What each of them has found.
@@ -135,6 +137,7 @@ impl Cluster {
             damaged: BTreeSet::new(),
             refused: BTreeSet::new(),
             unreadable_maps: BTreeSet::new(),
+            deaf_to_scrubs: false,
             scrubbed: Vec::new(),
             findings: Vec::new(),
             mended: BTreeSet::new(),

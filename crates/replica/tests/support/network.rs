@@ -45,6 +45,7 @@ impl Cluster {
             Message::NewEpoch(news) => group.new_epoch(Client::Conn(conn), news),
             Message::Learn(learn) => group.learn(Client::Conn(conn), learn).expect("the note is whole"),
             Message::Fetch(fetch) => group.fetch(Client::Conn(conn), fetch),
+            Message::Compare(_) if self.deaf_to_scrubs => {}
             Message::Compare(compare) => group.compare(Client::Conn(conn), compare),
             Message::HandOver(hand_over) => group.inherit(Client::Conn(conn), hand_over),
             Message::Repair(repair) => group.repair(Client::Conn(conn), repair).expect("the primary keeps the order"),

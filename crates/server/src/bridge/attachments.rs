@@ -4,6 +4,7 @@ use crate::bridge::layer_questions;
 use crate::bridge::reservations::ReservationKeeper;
 use crate::driver::commands::{Command, Fence, Freeze, Trim};
 use crate::driver::messages::Handles;
+use crate::vhost_sockets::VhostSockets;
 use azekura_base::{
     Generation, IoStatus, KeyId, KeyUse, LayerId, NodeId, PgId, RekeyProgress, RekeyWish, Shard, VolumeId,
 };
@@ -38,6 +39,8 @@ pub struct Plane {
     pub shards: Handles,
     /// The incarnation of this process.
     pub incarnation: u64,
+    /// Sockets that are made while it runs.
+    pub sockets: Arc<VhostSockets>,
 }
 
 impl DataPlane for Plane {
@@ -73,6 +76,14 @@ impl DataPlane for Plane {
             answer,
         }));
         Box::pin(async move { answered.await.unwrap_or(Err(all)) })
+    }
+
+    fn expose(&self, volume: String, socket: Option<String>) -> Later<'_, Result<(), String>> {
+        Box::pin(self.sockets.expose(volume, socket))
+    }
+
+    fn unexpose(&self, volume: String, socket: Option<String>) -> Later<'_, Result<(), String>> {
+        Box::pin(self.sockets.unexpose(volume, socket))
     }
 
     fn incarnation(&self) -> u64 {

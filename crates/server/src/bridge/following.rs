@@ -4,6 +4,7 @@ use crate::bridge::admission::admission;
 use crate::bridge::holdings::Parents;
 use crate::bridge::portals::portals;
 use crate::bridge::reservations::ReservationViews;
+use crate::bridge::targets::targets;
 use crate::disk::device::DeviceDir;
 use crate::disk::initialise;
 use crate::disk::layers_file::Note;
@@ -12,7 +13,7 @@ use crate::driver::commands::{Command, ReadyDevice};
 use crate::driver::messages::Handles;
 use azekura_base::{DeviceId, LayerId, NodeId, Shard};
 use azekura_control::{DataKeys, KEYS_RETRY, OpenedSecrets};
-use azekura_frontend::{Admission, Portals};
+use azekura_frontend::{Admission, Portals, Targets};
 use azekura_meta::MetaClient;
 use azekura_meta::time::unix_seconds;
 use azekura_model::{MetaError, Model};
@@ -51,6 +52,8 @@ pub(crate) struct Following {
     admission_until: Option<u64>,
     /// Where hosts come to volumes, as the data plane was told.
     portals: Arc<Portals>,
+    /// Targets of several logical units, likewise.
+    targets: Arc<Targets>,
     here: NodeId,
     stop_initialising: Arc<AtomicBool>,
 }
@@ -80,6 +83,7 @@ impl Following {
             admission: None,
             admission_until: None,
             portals: Arc::new(Portals::of(here)),
+            targets: Arc::default(),
             here,
             stop_initialising: Arc::clone(stop_initialising),
         }
@@ -175,11 +179,21 @@ impl Following {
         }
     }
 
+    /// Tells the data plane which volumes are units of targets, where that has changed.
+    fn show_targets(&mut self, model: &Model) {
+        let targets = targets(model);
+        if *self.targets != targets {
+            self.targets = Arc::new(targets);
+            self.shards.all().for_each(|shard| shard.send(Command::Targets(Arc::clone(&self.targets))));
+        }
+    }
+
     async fn pass_on(&mut self, model: &Arc<Model>) -> Result<(), MetaError> {
         self.memory.follow(&self.client, model).await?;
         // Before the volumes are known that it is about.
         self.admit(model);
         self.show_portals(model);
+        self.show_targets(model);
         // No volume is known before it is known whether its key is there.
         self.keys.give_back(model, self.here);
         if let Some(keys) = self.keys.follow(model).await {

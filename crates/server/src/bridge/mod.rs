@@ -13,3 +13,4 @@ pub(crate) mod reports;
 pub(crate) mod reservations;
 pub(crate) mod scrubs;
 pub(crate) mod statistics;
+pub(crate) mod targets;

@@ -4,7 +4,7 @@ use crate::driver::commands::Inspection;
 use crate::driver::messages::Handles;
 use azekura_api::{
     BackgroundSnapshot, DeviceOperations, DeviceSnapshot, GroupSnapshot, IDLE, LayerUse, NodeSnapshot, READ_ONLY,
-    RequestCounters, ResyncSnapshot, ScrubSnapshot, VolumeSnapshot,
+    RequestCounters, ResyncSnapshot, ScrubSnapshot, UNPROVEN, VolumeSnapshot,
 };
 use azekura_base::DeviceId;
 use azekura_control::{DataKeys, NodeStatistics};
@@ -243,6 +243,7 @@ fn group(report: &GroupReport) -> GroupSnapshot {
         GroupState::ReadOnly => READ_ONLY.into(),
         GroupState::Opening => "opening".into(),
         GroupState::WithoutPrimary => "waiting for the primary".into(),
+        GroupState::Unproven => UNPROVEN.into(),
         GroupState::OutOfSync => "out of sync".into(),
     };
     GroupSnapshot {

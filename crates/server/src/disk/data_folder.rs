@@ -1,5 +1,5 @@
 //! The node's data folder: `lock` (held while a process uses it), `node.json` (who the node is), `device-N` folders,
-//! and `config.redb` where this node serves the configuration.
+//! `vhost.json` (sockets that were made while it ran), and `config.redb` where this node serves the configuration.
 
 use crate::disk::device::DeviceDir;
 use crate::disk::disks::Disk;

@@ -11,11 +11,11 @@ use crate::disk::files::{self, write_json};
 use crate::disk::room;
 use crate::disk::segments::{is_written, write_zeros};
 use crate::random;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use azekura_base::{DeviceId, PageBuf};
 use azekura_map_db::CheckpointDb;
 use azekura_store::{
-    DeviceError, Identity, Initialisation, Inspector, OpenError, Options, ReadDevice, SavedMap, Store,
+    DeviceError, Identity, Initialisation, Inspector, MapError, OpenError, Options, ReadDevice, SavedMap, Store,
 };
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -69,6 +69,18 @@ impl fmt::Display for DeviceLost {
 }
 
 impl std::error::Error for DeviceLost {}
+
+/// What is missing of a device whose node would take it for lost, and what to do; `None` where that can't be told
+/// without opening it.
+#[must_use]
+pub fn loss(folder: &Path) -> Option<String> {
+    let lost = DeviceDir::open(folder).ok()?.check_presence().err()?;
+    let lost = lost.downcast::<DeviceLost>().ok()?;
+    Some(format!(
+        "{lost}: the copies on this device are lost. Start its node all the same, so that they are made anew from the others, \
+         and replace the device (docs/removing.md); or put the whole folder back from before the file was cut"
+    ))
+}
 
 /// A device's log file.
 pub struct LogFile(pub File);
@@ -143,11 +155,7 @@ impl DeviceDir {
     /// # Errors
     /// When the size is too small, there is no room for it, or the folder can't be made: what was begun is removed.
     pub fn create(path: &Path, size: u64) -> Result<DeviceDir> {
-        ensure!(
-            size >= room::SIZE_MIN,
-            "a device of {size} bytes is too small: at least {} MiB are needed",
-            room::SIZE_MIN >> 20
-        );
+        room::check_size(size)?;
         if size > SIZE_MAX {
             tracing::warn!(
                 device = path.file_name().and_then(OsStr::to_str),
@@ -263,7 +271,7 @@ impl DeviceDir {
     /// Opens the store; formats it first if it never was.
     ///
     /// # Errors
-    /// When the device belongs to another cluster, or can't be read or written; [`DeviceLost`] when the log or the map
+    /// When the device belongs to another cluster, or can't be read or written; `DeviceLost` when the log or the map
     /// that it had is not there.
     pub fn open_store(&mut self, cluster: u128, id: DeviceId, limits: Limits) -> Result<(Store, CheckpointDb)> {
         let hex = format!("{cluster:032x}");
@@ -286,10 +294,9 @@ impl DeviceDir {
         }
         let formatted = self.file.cluster.is_some() || self.is_in_use(&identity)?;
         if formatted {
-            self.check_presence(&map_path)?;
+            self.check_presence()?;
         }
-        let mut map =
-            CheckpointDb::open(&map_path).with_context(|| format!("can't open the map {}", map_path.display()))?;
+        let mut map = CheckpointDb::open(&map_path).map_err(|error| self.map_error("open", &error))?;
         let log = self.log()?;
         match room::reserve_map(&map_path, self.file.size) {
             Err(error) if formatted => tracing::warn!(
@@ -324,11 +331,20 @@ impl DeviceDir {
                 saved => saved?,
             }
         }
-        let root = map.root().context("can't read the map")?.with_context(|| {
-            DeviceLost(format!("the map {} is empty although the device was formatted", map_path.display()))
+        let root = map.root().map_err(|error| self.map_error("read", &error))?.with_context(|| {
+            let what = format!("the map {} is empty although the device was formatted", map_path.display());
+            DeviceLost(format!("{what}; {}", self.way_out()))
         })?;
         let mut store = Store::open(options, identity, root);
         store.segments_ready(self.file.segments_ready, Initialisation::GoesOn);
+        let unproven = store.groups().filter(|(_, group)| group.unproven).count();
+        if unproven > 0 {
+            tracing::warn!(
+                device = %id,
+                "the map of device {id} was made from its log: its copies of {unproven} groups are compared with others \
+                 before they count"
+            );
+        }
         Ok((store, map))
     }
 
@@ -396,29 +412,52 @@ impl DeviceDir {
         Ok(!written.batches.is_empty() || self.path.join("map.redb").exists() && self.has_map()?)
     }
 
+    /// What to do about a map that is damaged or gone.
+    fn way_out(&self) -> String {
+        format!("'azekura store rebuild-map {}' makes a new map from the log", self.path.display())
+    }
+
+    fn map_error(&self, what: &str, error: &MapError) -> anyhow::Error {
+        let map = self.path.join("map.redb");
+        match error {
+            MapError::Full(_) => anyhow!("can't {what} the map {}: {error}", map.display()),
+            MapError::Failed(_) | MapError::Refused(_) => {
+                anyhow!("can't {what} the map {}: {error}; if it is damaged, {}", map.display(), self.way_out())
+            }
+        }
+    }
+
     /// The map has a root.
     fn has_map(&self) -> Result<bool> {
         let path = self.path.join("map.redb");
-        let map = CheckpointDb::open(&path).with_context(|| format!("can't open the map {}", path.display()))?;
-        Ok(map.root().with_context(|| format!("can't read the map {}", path.display()))?.is_some())
+        let map = CheckpointDb::open(&path).map_err(|error| self.map_error("open", &error))?;
+        Ok(map.root().map_err(|error| self.map_error("read", &error))?.is_some())
     }
 
     /// Refuses a device whose log or map is missing or has been cut off.
-    fn check_presence(&self, map: &Path) -> Result<()> {
-        for (path, size_min) in [(self.log_path().as_path(), self.file.size), (map, 1)] {
+    ///
+    /// # Errors
+    /// `DeviceLost` names the file, and how much of it there is.
+    pub fn check_presence(&self) -> Result<()> {
+        let map = &self.path.join("map.redb");
+        for (path, size_min) in [(self.log_path().as_path(), self.file.size), (map.as_path(), 1)] {
             match std::fs::metadata(path) {
                 Ok(file) if file.is_file() && file.len() < size_min => {
                     let what = format!("{} has {} bytes, of {size_min}", path.display(), file.len());
-                    return Err(DeviceLost(what).into());
+                    return Err(self.lost(what, path == map));
                 }
                 Err(error) if error.kind() == ErrorKind::NotFound => {
-                    return Err(DeviceLost(format!("{} is not there", path.display())).into());
+                    return Err(self.lost(format!("{} is not there", path.display()), path == map));
                 }
                 // Whatever else is wrong shows when it is opened.
                 Ok(_) | Err(_) => {}
             }
         }
         Ok(())
+    }
+
+    fn lost(&self, what: String, is_map: bool) -> anyhow::Error {
+        DeviceLost(if is_map { format!("{what}; {}", self.way_out()) } else { what }).into()
     }
 
     /// The log, opened as the store writes it.

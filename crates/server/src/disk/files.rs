@@ -44,12 +44,24 @@ impl FileSystem for Kernel {
 fn replace_on(files: &mut impl FileSystem, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("new");
     files.write(&temporary, bytes)?;
-    files.sync(&temporary)?;
-    files.rename(&temporary, path)?;
+    put_on(files, &temporary, path)
+}
+
+fn put_on(files: &mut impl FileSystem, temporary: &Path, path: &Path) -> io::Result<()> {
+    files.sync(temporary)?;
+    files.rename(temporary, path)?;
     match path.parent() {
         Some(folder) => files.sync(folder),
         None => Ok(()),
     }
+}
+
+/// Puts a file that was written beside another one into its place, durably.
+///
+/// # Errors
+/// When the folder can't be written; the former file stays, or the new one is there.
+pub fn put(temporary: &Path, path: &Path) -> io::Result<()> {
+    put_on(&mut { ANY }, temporary, path)
 }
 
 /// Replaces a file by one with `bytes`, durably.

@@ -1,6 +1,7 @@
 //! How much memory the maps of a node's devices may take.
 
 use anyhow::{Result, ensure};
+use azekura_base::Size;
 use std::path::Path;
 
 /// Memory for the map of one device, at the least: below it every write would wait for its leaf.
@@ -22,8 +23,10 @@ pub fn map_bytes(said: Option<u64>, devices: usize) -> Result<u64> {
     };
     ensure!(
         said / devices >= MAP_BYTES_MIN,
-        "--memory {} MiB is too little for the maps of {devices} devices: give at least {} MiB",
-        said >> 20,
+        "--memory {} is too little for the map{} of {devices} device{}: give at least {} MiB",
+        Size::new(said),
+        if devices == 1 { "" } else { "s" },
+        if devices == 1 { "" } else { "s" },
         (MAP_BYTES_MIN * devices) >> 20
     );
     Ok(said / devices)

@@ -4,12 +4,12 @@
 pub(crate) mod data_folder;
 pub(crate) mod device;
 pub mod disks;
-mod files;
+pub(crate) mod files;
 pub(crate) mod identity;
 pub(crate) mod initialise;
 pub(crate) mod layers_file;
 pub(crate) mod map_thread;
 pub(crate) mod memory;
-mod room;
+pub(crate) mod room;
 pub(crate) mod seen;
 mod segments;

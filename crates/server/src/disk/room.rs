@@ -17,6 +17,20 @@ const MAP_MIN: u64 = 16 << 20;
 /// of the configuration, and notes of devices.
 const NODE_FILES: u64 = 32 << 20;
 
+/// Refuses a device of `size` bytes that is smaller than any can be.
+///
+/// # Errors
+/// Says how large one is at least.
+pub fn check_size(size: u64) -> Result<()> {
+    ensure!(
+        size >= SIZE_MIN,
+        "--device-size {} is too small for a device: at least {} are needed",
+        Size::new(size),
+        Size::new(SIZE_MIN)
+    );
+    Ok(())
+}
+
 /// Bytes to be kept for the map of a device of `size` bytes.
 #[must_use]
 pub fn map_bytes(size: u64) -> u64 {

@@ -37,6 +37,8 @@ pub struct Memory {
     believed: Option<Arc<Model>>,
     copies: watch::Sender<Option<Arc<Model>>>,
     is_reported: bool,
+    /// Which start of the node this process is, once it is registered.
+    incarnation: Option<u64>,
 }
 
 /// Reads the copy of the configuration in a data folder; `None`: there is none.
@@ -85,7 +87,13 @@ impl Memory {
             believed: None,
             copies: watch::Sender::new(None),
             is_reported: false,
+            incarnation: None,
         })
+    }
+
+    /// This process is registered, as this start of its node.
+    pub fn registered(&mut self, incarnation: u64) {
+        self.incarnation = Some(incarnation);
     }
 
     /// Whether the configuration may be believed at the start of the node called `name`.
@@ -122,6 +130,11 @@ impl Memory {
         let own = model.nodes.values().find(|node| node.uuid == self.uuid);
         if let Some((node, out)) = own.and_then(|node| Some((node.name.clone(), node.shut_out.clone()?))) {
             return Err(MetaError::ShutOut { node, by: out.by, since: out.since });
+        }
+        // Of two processes with one identity the later one is the node. Whatever this one did from now on would be
+        // taken for that one's doing.
+        if let Some(node) = own.filter(|node| self.incarnation.is_some_and(|started| node.incarnation > started)) {
+            return Err(MetaError::Replaced { node: node.name.clone(), address: node.data_address });
         }
         let outcome = match &self.seen {
             Some(seen) => {

@@ -5,10 +5,11 @@ use crate::driver::commands::Command;
 use crate::driver::messages::Handles;
 use crate::driver::sharing::SharedSide;
 use azekura_base::{IoStatus, NodeId, Shard, Slab};
-use azekura_frontend::{Budgets, ClientLimits, Frontend, Portals};
+use azekura_frontend::{Budgets, Client, ClientLimits, Frontend, Portals};
 use azekura_gateway::{Outcome, Unsettled};
 use azekura_meta::MetaClient;
 use azekura_reactor::ConnId;
+use std::collections::BTreeMap;
 use std::num::NonZeroU8;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -75,12 +76,30 @@ impl Share {
     }
 }
 
+/// A client's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ClientConn {
+    /// One with a socket.
+    Socket(ConnId),
+    /// One without, a branch of one that has a socket.
+    Branch(u64),
+}
+
+/// Clients whose connections have no sockets.
+#[derive(Default)]
+pub(super) struct BranchClients {
+    clients: BTreeMap<u64, Client>,
+    made: u64,
+}
+
 /// Gets the outcome of a trim.
 type Trimmer = oneshot::Sender<Result<(), IoStatus>>;
 
 /// What a shard has of its clients.
 pub(super) struct ClientSide {
-    pub(super) frontend: Frontend<ConnId>,
+    pub(super) frontend: Frontend<ClientConn>,
+    /// Those that have no sockets.
+    branches: BranchClients,
     /// Those that share memory.
     pub(super) shared: SharedSide,
     /// Places for clients, which all shards of the process have together.
@@ -98,6 +117,7 @@ impl ClientSide {
         frontend.share(share.unsettled, share.budgets);
         ClientSide {
             frontend,
+            branches: BranchClients::default(),
             shared: SharedSide::default(),
             places: share.places,
             next_shard: 0,

@@ -1,6 +1,7 @@
 //! What other threads ask of a shard, and what comes along with that.
 
 use crate::disk::device::DeviceDir;
+use crate::driver::clients::ClientConn;
 use crate::driver::local::End;
 use crate::driver::peers::conn::Handed;
 use crate::listeners::Speak;
@@ -8,13 +9,16 @@ use azekura_base::{
     CompareLayers, DeviceId, Differences, Generation, IoStatus, LayerId, MeasureLayer, Measured, NodeId, NotTold, PgId,
     RekeyWish, Shard, VolumeId,
 };
-use azekura_frontend::{Admission, Attachment, Portals, ReservationAnswer, Reservations, Throttled, VolumeUse, Word};
+use azekura_frontend::{
+    Admission, Attachment, Portals, ReservationAnswer, Reservations, Targets, Throttled, VolumeUse, Word,
+};
 use azekura_gateway::{Keyring, VolumeView};
 use azekura_map_db::CheckpointDb;
 use azekura_node::{Attachments, ClusterView, Node, ScrubWish};
-use azekura_reactor::{ConnId, Released};
+use azekura_reactor::{Released, UnixDoor};
 use azekura_store::{self as store, Store};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -31,6 +35,8 @@ pub enum Command {
     Admit(Arc<Admission>),
     /// Where hosts come to volumes.
     Portals(Arc<Portals>),
+    /// These are the targets of several logical units.
+    Targets(Arc<Targets>),
     /// A group's proposed configuration was accepted, in this revision, or was not.
     ProposalDone(PgId, DeviceId, u64, Option<u64>),
     /// Take in a device.
@@ -71,6 +77,8 @@ pub enum Command {
     TakePeer(Box<Handed>),
     /// Another shard of this process has joined this one: its end of their connection.
     Join(End),
+    /// Accept clients at another door, or at one no longer.
+    Door(DoorWish),
     /// Look at the node.
     Inspect(Box<dyn FnOnce(Inspection<'_>) + Send>),
     /// Scrub a group that this node is primary of.
@@ -82,6 +90,14 @@ pub enum Command {
     Leave(oneshot::Sender<usize>),
     /// Stop; answered when all devices are closed.
     Stop(oneshot::Sender<()>),
+}
+
+/// What is to become of a door of clients of this machine, named by the path of its socket. Who is connected stays.
+pub enum DoorWish {
+    /// It is open: clients speak this there.
+    Open(PathBuf, UnixDoor, Speak),
+    /// It is closed, and its file goes.
+    Close(PathBuf),
 }
 
 /// The reservations of volumes that have a record.
@@ -163,7 +179,7 @@ pub struct Inspection<'a> {
     /// The node.
     pub node: &'a Node,
     /// Clients' connections, and what they have opened.
-    pub connections: &'a BTreeMap<ConnId, Arc<VolumeView>>,
+    pub connections: &'a BTreeMap<ClientConn, Arc<VolumeView>>,
     /// How much clients have waited for their volumes' limits.
     pub throttled: &'a BTreeMap<VolumeId, Throttled>,
 }

@@ -5,7 +5,7 @@
 //! nothing to do.
 
 use crate::bridge::layer_questions::LayerQuestions;
-use crate::driver::clients::{ClientSide, Share};
+use crate::driver::clients::{ClientConn, ClientSide, Share};
 use crate::driver::clock::Clock;
 use crate::driver::commands::{Command, Fence, Freeze, Inspection, ReadyDevice};
 use crate::driver::devices::{OpenDevice, device_result};
@@ -17,12 +17,13 @@ use crate::listeners::Speak;
 use crate::opening::opens_late;
 use azekura_base::{DeviceId, PgId, Transport, Warning, trim_free_buffers};
 use azekura_frontend::Frontend;
-use azekura_node::{Effect, Identity, Node};
-use azekura_reactor::{Close, CloseReason, ConnId, Event, ListenerId, PeerAddress, Reactor};
+use azekura_node::{Breakdown, Effect, Identity, Node};
+use azekura_reactor::{Close, CloseReason, ConnId, Event, ListenerId, Reactor};
 use azekura_store as store;
 use azekura_transport::Credentials;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -37,6 +38,8 @@ pub struct Listeners {
     pub peers: Vec<ListenerId>,
     /// Where clients connect.
     pub clients: Vec<ClientsListener>,
+    /// Those among them that were opened while the node ran, by their sockets' paths.
+    pub named: BTreeMap<PathBuf, ListenerId>,
 }
 
 /// Where clients connect.
@@ -123,7 +126,7 @@ pub struct DataPlane {
     pub(super) peers: PeerSide,
     pub(super) local: LocalSide,
     pub(super) devices: BTreeMap<DeviceId, OpenDevice>,
-    listeners: Listeners,
+    pub(super) listeners: Listeners,
     /// Connections to be kicked at the end of the turn.
     pub(super) touched: BTreeSet<ConnId>,
     commands: mpsc::Receiver<Command>,
@@ -260,7 +263,7 @@ impl DataPlane {
     /// Sends what a connection's outbox holds, and receives more if the connection can take it.
     fn rearm(&mut self, conn: ConnId) {
         if let Some(Conn::Client(_)) = self.reactor.stream(conn) {
-            self.front(|frontend, context| frontend.note_traffic(conn, context));
+            self.front(|frontend, context| frontend.note_traffic(ClientConn::Socket(conn), context));
         }
         let ready = match self.reactor.stream(conn) {
             Some(Conn::Client(client)) => client.wants_bytes(),
@@ -295,12 +298,12 @@ impl DataPlane {
                 }
             }
             Event::Received { conn } => match self.reactor.stream(conn) {
-                Some(Conn::Client(_)) => self.front(|frontend, context| frontend.pump(conn, context)),
+                Some(Conn::Client(_)) => self.pump(conn),
                 Some(Conn::Peer(_)) => self.read_peer(conn),
                 None => {}
             },
             Event::Sent { conn } => match self.reactor.stream(conn) {
-                Some(Conn::Client(_)) => self.front(|frontend, context| frontend.pump(conn, context)),
+                Some(Conn::Client(_)) => self.pump(conn),
                 Some(Conn::Peer(_)) => drop(self.touched.insert(conn)),
                 None => {}
             },
@@ -331,6 +334,7 @@ impl DataPlane {
             }
             Command::Keys(keys) => self.node.set_keys(keys),
             Command::Portals(portals) => self.clients.frontend.set_portals(portals),
+            Command::Targets(targets) => self.front(|frontend, context| frontend.set_targets(targets, context)),
             Command::Admit(admission) => self.front(|frontend, context| frontend.admit_by(admission, context)),
             Command::ProposalDone(pg, device, version, accepted) => {
                 self.node.proposal_done(pg, device, version, accepted);
@@ -376,22 +380,13 @@ impl DataPlane {
                 let (connections, throttled) = (frontend.opened(), frontend.throttled());
                 see(Inspection { node: &self.node, connections, throttled });
             }
+            Command::Door(wish) => self.door(wish),
             Command::Rekey(wishes, revision) => self.node.rekey(&wishes, revision),
             Command::Scrub(pg, wish) => self.node.scrub(pg, wish),
             Command::Leave(busy) => {
                 let _ = busy.send(self.node.leave());
             }
             Command::Stop(stopped) => self.stopping = Some(stopped),
-        }
-    }
-
-    fn accepted(&mut self, listener: ListenerId, conn: ConnId, from: PeerAddress) {
-        let clients = self.listeners.clients.iter().find(|clients| clients.listener == listener);
-        if let Some(ClientsListener { speak, deals, .. }) = clients {
-            let (speak, deals) = (Speak::clone(speak), *deals);
-            if deals { self.deal(conn, speak) } else { self.client_accepted(conn, &speak) }
-        } else {
-            self.peer_accepted(conn, from);
         }
     }
 
@@ -460,6 +455,9 @@ impl DataPlane {
             Effect::LayerMerged(device, layer) => self.report(Report::LayerMerged(device, layer)),
             Effect::CopyForgotten(device, pg) => self.report(Report::CopyForgotten(device, pg)),
             Effect::DeviceOpen(device, result) => self.report(Report::DeviceOpen(device, result)),
+            Effect::DeviceOut(device, reason) => {
+                self.report(Report::DeviceOpen(device, Err(Breakdown { reason, for_good: false })));
+            }
             Effect::DeviceOpensLate(device, silence) => self.report(opens_late(device, silence)),
             Effect::DeviceFailing(device, why) => self.report(Report::DeviceFailing(device, why)),
             Effect::DeviceHangs(device, hangs, silence) => self.report(Report::DeviceHangs(device, hangs, silence)),

@@ -6,6 +6,7 @@ mod clock;
 pub(crate) mod commands;
 pub(crate) mod dataplane;
 mod devices;
+mod doors;
 #[cfg(test)]
 mod fixture;
 mod local;

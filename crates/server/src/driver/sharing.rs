@@ -1,19 +1,21 @@
 //! Clients that share memory with this process: whose bells are whose.
 
-use azekura_reactor::{BellId, ConnId};
+use azekura_reactor::{BellId, ConnId, Line};
 use std::collections::{BTreeMap, BTreeSet};
 
 mod steps;
 #[cfg(test)]
 mod tests;
 
-/// The two bells of a queue.
+/// The two bells of a queue, and a line to its client.
 #[derive(Default)]
 struct Bells {
     /// The client rings it.
     heard: Option<BellId>,
     /// This side rings it.
     kept: Option<BellId>,
+    /// The client is told things by it.
+    line: Option<Line>,
 }
 
 /// What a shard has of clients that share memory with it. The memory itself is with their protocols.
@@ -77,9 +79,21 @@ impl SharedSide {
         self.queues.entry((conn, queue)).or_default().kept.replace(bell)
     }
 
+    /// A queue has another line.
+    fn reach(&mut self, conn: ConnId, queue: u32, line: Line) {
+        self.queues.entry((conn, queue)).or_default().line = Some(line);
+    }
+
+    /// The client of a queue is told something. A line that is of no use any more is forgotten.
+    fn tell(&mut self, conn: ConnId, queue: u32, bytes: &[u8]) {
+        if let Some(Bells { line, .. }) = self.queues.get_mut(&(conn, queue)) {
+            line.take_if(|line| line.tell(bytes).is_err());
+        }
+    }
+
     /// A queue is no more. Gives its bells.
     fn forget(&mut self, conn: ConnId, queue: u32) -> impl Iterator<Item = BellId> + use<> {
-        let Bells { heard, kept } = self.queues.remove(&(conn, queue)).unwrap_or_default();
+        let Bells { heard, kept, .. } = self.queues.remove(&(conn, queue)).unwrap_or_default();
         if let Some(bell) = heard {
             self.heard.remove(&bell);
         }

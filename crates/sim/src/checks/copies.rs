@@ -4,7 +4,6 @@
 
 use crate::kernel::device::Device;
 use crate::kernel::network::ConnId;
-use crate::plan::Mode;
 use crate::report::Invariant;
 use crate::world::World;
 use azekura_base::{
@@ -209,7 +208,7 @@ impl World {
                     Ok([Extent::Data { checksums, .. }]) => {
                         copy.blocks.extend(checksums.each().map(|sum| (first, sum)))
                     }
-                    Err(IoStatus::Io) if self.plan.mode == Mode::Flips || self.has_liar() => {}
+                    Err(IoStatus::Io) if self.may_be_damaged() => {}
                     other => {
                         let what = format!("{pg:?} {chunk:?} {first:?} is said to hold data, and reads as {other:?}");
                         return Some(Err(what));

@@ -85,6 +85,7 @@ impl World {
             }
         }
         self.wait_for_mending();
+        self.scrub_everything();
         self.check_accounts();
         self.let_copies_answer(AckRule::All);
         self.compare_copies();

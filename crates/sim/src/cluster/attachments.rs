@@ -92,6 +92,8 @@ pub(crate) struct Holders {
     leaving: Random,
     /// Clients belong to hosts that come through several nodes (0048).
     pub(crate) hosts: bool,
+    /// Where they do, they have sessions with several units.
+    pub(crate) sessions: bool,
     /// The operator seldom ends attachments: who ends all of them puts hosts' former paths out for them.
     pub(crate) alone: bool,
 }
@@ -101,6 +103,7 @@ impl Holders {
         let on = matches!(plan.mode, Mode::Attachments | Mode::Reservations | Mode::All);
         // A stream of their own.
         let mut hosts = Random::new(leaving.clone().below(u64::MAX) ^ 0x7061_7468);
+        let mut sessions = Random::new(hosts.clone().below(u64::MAX) ^ 0x756e_6974);
         let (hosts, alone) = (plan.mode == Mode::Attachments && hosts.chance(50), hosts.chance(50));
         Holders {
             // Who rotates a key has to know who may write.
@@ -117,6 +120,7 @@ impl Holders {
             leaves_percent: if on && (leaving.chance(50) || hosts) { LEAVES_PERCENT } else { 0 },
             leaving,
             hosts,
+            sessions: hosts && sessions.chance(60),
             alone: hosts && alone,
         }
     }

@@ -87,7 +87,8 @@ impl<S: Scene> Cluster<S> {
             self.queue.push(now, Event::Map(id, life));
         }
         self.trace.step(now, u64::from(id.0), || format!("{id:?} answers again"));
-        if self.operator.is_out(id) && !self.operator.on {
+        // One whose store has stopped comes back with its node; others come back by themselves.
+        if self.operator.is_out(id) && !self.operator.on && self.store_of(id).is_none() {
             self.restart_as_planned(node);
         }
     }

@@ -1,6 +1,7 @@
 //! What happens in a cluster, and whom it is told.
 
 use crate::cluster::configuration::{AllReservations, DataKeyring};
+use crate::cluster::front::Line;
 use crate::kernel::network::{ConnId, Network, Passage, Side};
 use crate::kernel::process::Life;
 use crate::kernel::rings::Rings;
@@ -52,6 +53,8 @@ pub(crate) enum Event<C> {
     Lingered(Life, VolumeUse, Generation),
     /// A process has read the configuration for clients that want what it does not know.
     Look(Life),
+    /// What the network has held back on a client's session with a process comes.
+    Late(Life, Line),
     /// The configuration says that the snapshots of a cut are there.
     CutDone(u64),
     /// The configuration says that a cut is not to be made after all, if it is not done.
@@ -89,6 +92,7 @@ impl<C> Event<C> {
             | Event::Errand(life, _)
             | Event::Lingered(life, ..)
             | Event::Look(life)
+            | Event::Late(life, _)
             | Event::Leave(life, _)
             | Event::Exit(life)
             | Event::Connected { from: life, .. }

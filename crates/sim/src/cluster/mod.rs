@@ -261,6 +261,7 @@ impl<S: Scene> Cluster<S> {
             Event::Errand(life, volume) => self.run_errand(life, volume),
             Event::Lingered(life, volume, attachment) => self.has_lingered(life, volume, attachment),
             Event::Look(life) => self.look(life),
+            Event::Late(life, line) => self.comes_late(life, line),
             Event::Leader => self.leader_turn(),
             Event::CutDone(token) => self.cut_done(token),
             Event::CallOff(token) => self.call_off(token),

@@ -74,6 +74,8 @@ pub(crate) fn draw(plan: &Plan, random: &mut Random, mut settings: Random) -> Me
     txn = put_volume(txn, VOLUME_ID, VOLUME, CLASS, size_bytes, draw_offset(), access);
     if matches!(plan.mode, Mode::Snapshots | Mode::Fsx) {
         txn = put_volume(txn, VolumeId(2), SECOND, CLASS, size_bytes, draw_offset(), access);
+    } else if plan.mode == Mode::Attachments {
+        txn = put_volume(txn, VolumeId(2), SECOND, CLASS, size_bytes, 0, access);
     }
     if plan.mode == Mode::Lost
         && let Some(device) = nodes.last().and_then(|node| of(*node).next())

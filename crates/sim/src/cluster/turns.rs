@@ -138,6 +138,7 @@ impl<S: Scene> Cluster<S> {
                 self.device_opened(device);
             }
             Effect::DeviceOpen(device, Err(why)) => self.device_stopped(device, &why),
+            Effect::DeviceOut(device, why) => self.device_is_out(device, &why),
             Effect::DeviceOpensLate(device, silence) => {
                 self.trace.remark(now, || format!("{name:?} {device:?} does not open: silent for {silence:?}"));
             }

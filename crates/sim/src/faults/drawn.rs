@@ -6,6 +6,7 @@ use crate::faults::keys::Keys;
 use crate::kernel::random::Random;
 use crate::workloads::rekeys::Rekeys;
 use azekura_base::{DeviceId, NodeId, PgId};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Draws the faults that are made for one interleaving; the others are drawn as all that happens to the cluster.
@@ -22,13 +23,14 @@ pub(crate) struct Faults {
     pub(crate) rekeys: Rekeys,
     /// For how long groups have waited for copies on slow devices.
     pub(crate) slow_copies: SlowCopies,
+    pub(crate) last_scrub: LastScrub,
     /// None happens any more, although clients go on.
     pub(crate) over: bool,
 }
 
 impl Faults {
     pub(crate) fn new(
-        [directed, initialising, keys]: [Random; 3],
+        [directed, initialising, keys, last_scrub]: [Random; 4],
         decaying: DeviceId,
         guests: Guests,
         rekeys: Rekeys,
@@ -42,6 +44,7 @@ impl Faults {
             keys: Keys::new(keys),
             rekeys,
             slow_copies: SlowCopies::default(),
+            last_scrub: LastScrub { random: last_scrub, left: BTreeSet::new(), done: false },
             over: false,
         }
     }
@@ -54,4 +57,14 @@ pub(super) struct Watched {
     pub(super) former: NodeId,
     pub(super) successor: NodeId,
     pub(super) until: Duration,
+}
+
+/// The scrub of everything when everything rests, where blocks decay.
+pub(crate) struct LastScrub {
+    /// Draws how its connections break.
+    pub(crate) random: Random,
+    /// Groups that are to be scrubbed.
+    pub(crate) left: BTreeSet<PgId>,
+    /// It has ended: no block of a copy is damaged.
+    pub(crate) done: bool,
 }

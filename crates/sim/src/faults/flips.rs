@@ -9,7 +9,7 @@ use crate::world::World;
 const STARTS_ANEW_PERCENT: u64 = 40;
 
 impl World {
-    pub(super) fn flip_a_bit(&mut self) -> &'static str {
+    pub(crate) fn flip_a_bit(&mut self) -> &'static str {
         let (id, random) = (self.scene.faults.decaying, &mut self.random);
         let flipped = self.devices.get_mut(&id).is_some_and(|device| device.disk.flip(random, is_clients));
         if flipped { "flipped bit" } else { "nothing" }

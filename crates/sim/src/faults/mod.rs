@@ -16,6 +16,7 @@ mod matrix;
 mod members;
 mod partitions;
 mod policy;
+mod rebuilt;
 mod refusals;
 mod replaced;
 mod restores;

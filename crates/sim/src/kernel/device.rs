@@ -5,8 +5,8 @@ use crate::kernel::process::Life;
 use crate::kernel::random::Random;
 use azekura_base::{ChunkIndex, IoClass, IoQueue, LayerId, NodeId};
 use azekura_store::{
-    DeviceError, Done, Effect, Identity, InMemoryMap, Initialisation, IoId, MapDamage, MapError, Options, SavedMap,
-    Store,
+    DeviceError, Done, Effect, Identity, InMemoryMap, Initialisation, IoId, MapDamage, MapError, Options, Rebuild,
+    RebuildSettings, SavedMap, Store,
 };
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -302,6 +302,25 @@ impl Device {
             return effect.map_error(MapError::Refused(error()));
         }
         self.perform(effect)
+    }
+
+    /// The saved map is made anew, from the log alone.
+    ///
+    /// # Errors
+    /// When the log does not do for that.
+    pub(crate) fn rebuild_map(&mut self, settings: RebuildSettings) -> Result<(), String> {
+        let settings = RebuildSettings { segments_ready: self.initialised, ..settings };
+        let mut rebuild = Rebuild::new(&self.disk, &settings, &mut |_, _, _| {}).map_err(|error| error.to_string())?;
+        let mut map = InMemoryMap::new();
+        rebuild.save(&mut map, &mut |_, _, _| {}).map_err(|error| error.to_string())?;
+        self.map = map;
+        self.maps.clear();
+        Ok(())
+    }
+
+    /// Copies on it do not count before they have been compared with others, or did not at the last checkpoint.
+    pub(crate) fn is_unproven(&self) -> bool {
+        self.map.root().ok().flatten().is_some_and(|root| root.root.groups.iter().any(|group| group.unproven))
     }
 
     /// A leaf of the saved map is damaged, and sometimes what the index says of it; false when there is none.

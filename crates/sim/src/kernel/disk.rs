@@ -2,7 +2,7 @@
 
 use crate::kernel::random::Random;
 use azekura_base::{BLOCK_SIZE, PageBuf};
-use azekura_store::IoId;
+use azekura_store::{DeviceError, IoId, ReadDevice};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -23,6 +23,23 @@ pub(crate) enum Failed {
     Write,
     Read,
     Flush,
+}
+
+impl ReadDevice for &Disk {
+    /// What is there while nothing is under way.
+    fn read(&self, offset: u64, len: usize) -> Result<Bytes, DeviceError> {
+        let (first, count) = (offset as usize / BLOCK_SIZE, len / BLOCK_SIZE);
+        if self.unreadable.range(first..first + count).next().is_some() {
+            return Err(DeviceError("Medium error".into()));
+        }
+        let mut buf = PageBuf::zeroed(len);
+        for (block, into) in (first..).zip(buf.chunks_exact_mut(BLOCK_SIZE)) {
+            if let Some(contents) = self.cached.get(&block).or_else(|| self.durable.get(&block)) {
+                into.copy_from_slice(contents);
+            }
+        }
+        Ok(buf.freeze())
+    }
 }
 
 /// A write that is not completed.

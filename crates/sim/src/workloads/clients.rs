@@ -147,6 +147,8 @@ pub(crate) struct Clients {
     /// What clients expect to find: what they saw or wrote last.
     latest: BTreeMap<u64, Value>,
     compares_random: Random,
+    /// Draws what comes late.
+    late_random: Random,
 }
 
 impl Clients {
@@ -177,6 +179,7 @@ impl Clients {
             limits_random,
             latest: BTreeMap::new(),
             compares_random: Random::new(plan.operations ^ u64::from(plan.clients) ^ 0x636f_6d70),
+            late_random: Random::new(plan.operations ^ u64::from(plan.clients) ^ 0x6c61_7465),
         }
     }
 

@@ -38,6 +38,8 @@ pub struct GroupRow {
     pub committed: Sequence,
     /// The group is complete up to here only; `None`: up to the commit point.
     pub complete: Option<Sequence>,
+    /// The copy is of a map that was made from the log alone: nothing of it counts before the group is complete.
+    pub unproven: bool,
     /// Counts the group's notes.
     pub note_version: u64,
     /// What the replication layer wants kept. Opaque.
@@ -93,20 +95,46 @@ pub struct SegmentRow {
 
 const MAGIC: &[u8; 8] = b"AZKROOT\0";
 const VERSION: u16 = 4;
+/// Some of its groups are unproven. Programs that know only the version before it must not take those for what they
+/// were.
+const VERSION_WITH_UNPROVEN: u16 = 5;
 /// The oldest version that can be read: its groups name no requests.
 const VERSION_WITHOUT_REQUESTS: u16 = 3;
 /// Stands for the session of a write whose name the group's note or requests have already.
 pub(crate) const NAMELESS: SessionId = SessionId(u64::MAX);
 /// Stands for a group that is complete up to its commit point.
 const COMPLETE: u64 = u64::MAX;
+/// Stands for an unproven group, from [`VERSION_WITH_UNPROVEN`] on.
+const UNPROVEN: u64 = u64::MAX - 1;
+
+impl GroupRow {
+    /// Up to where it is complete, as a row says it.
+    fn stated_complete(&self) -> u64 {
+        if self.unproven { UNPROVEN } else { self.complete.map_or(COMPLETE, |complete| complete.0) }
+    }
+
+    /// The same read: up to where it is complete, and whether the copy is unproven. Nothing of such a copy is complete.
+    fn read_complete(version: u16, stated: u64) -> (Option<Sequence>, bool) {
+        match stated {
+            COMPLETE => (None, false),
+            UNPROVEN if version >= VERSION_WITH_UNPROVEN => (Some(Sequence::ZERO), true),
+            complete => (Some(Sequence(complete)), false),
+        }
+    }
+}
 
 impl Root {
+    /// The first version of the format that has all that it says.
+    fn version(&self) -> u16 {
+        if self.groups.iter().any(|group| group.unproven) { VERSION_WITH_UNPROVEN } else { VERSION }
+    }
+
     /// The root as it is saved (docs/formats/map.md, "Root").
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(128 + self.groups.len() * 32);
         out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&self.version().to_le_bytes());
         out.extend_from_slice(&[0; 2]);
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&self.identity.cluster.to_le_bytes());
@@ -125,7 +153,7 @@ impl Root {
             out.extend_from_slice(&(group.note.len() as u32).to_le_bytes());
             out.extend_from_slice(&group.epoch.0.to_le_bytes());
             out.extend_from_slice(&group.committed.0.to_le_bytes());
-            out.extend_from_slice(&group.complete.map_or(COMPLETE, |complete| complete.0).to_le_bytes());
+            out.extend_from_slice(&group.stated_complete().to_le_bytes());
             out.extend_from_slice(&group.note_version.to_le_bytes());
             out.extend_from_slice(&(group.pending.len() as u64).to_le_bytes());
             out.extend_from_slice(&group.note);
@@ -156,7 +184,7 @@ impl Root {
             return Err(MapError::Failed("the checkpoint root is damaged: wrong magic".into()));
         }
         let version = u16::from_le_bytes(reader.take().ok_or_else(short)?);
-        if !(VERSION_WITHOUT_REQUESTS..=VERSION).contains(&version) {
+        if !(VERSION_WITHOUT_REQUESTS..=VERSION_WITH_UNPROVEN).contains(&version) {
             return Err(MapError::Failed(format!("checkpoint format version {version} is not known")));
         }
         let mut copy = bytes.to_vec();
@@ -190,7 +218,7 @@ impl Root {
             let pg = PgId(reader.u32()?);
             let note_len = reader.u32()? as usize;
             let (epoch, committed) = (Epoch(reader.u64()?), Sequence(reader.u64()?));
-            let complete = Some(reader.u64()?).filter(|complete| *complete != COMPLETE).map(Sequence);
+            let (complete, unproven) = GroupRow::read_complete(version, reader.u64()?);
             let note_version = reader.u64()?;
             let pending_count = reader.u64()?;
             let note = Bytes::copy_from_slice(reader.slice(note_len)?);
@@ -200,7 +228,7 @@ impl Root {
             }
             let requests =
                 if version > VERSION_WITHOUT_REQUESTS { Requests::decode(reader)? } else { Requests::default() };
-            groups.push(GroupRow { pg, epoch, committed, complete, note_version, note, pending, requests });
+            groups.push(GroupRow { pg, epoch, committed, complete, unproven, note_version, note, pending, requests });
         }
         let mut jobs = Vec::new();
         for _ in 0..job_count {

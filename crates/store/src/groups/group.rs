@@ -24,6 +24,8 @@ pub(crate) struct Group {
     incomplete: Option<Sequence>,
     /// As of what is durable.
     incomplete_durable: Option<Sequence>,
+    /// The copy is of a map that was made from the log alone, and has not been compared with another one since.
+    unproven: bool,
     /// All of it is to be given up: nothing may be appended any more.
     forgetting: bool,
     /// The record that says so is durable: nothing is done to the group's leaves any more but to remove them. Until
@@ -51,6 +53,7 @@ impl Group {
             committed: self.committed,
             prepared_end: self.prepared_end,
             complete: self.incomplete.unwrap_or(self.committed),
+            unproven: self.unproven,
         }
     }
 
@@ -105,6 +108,7 @@ impl Group {
             epoch: self.epoch_durable,
             committed: self.committed_durable().max(self.committed_saved),
             complete: self.incomplete_durable,
+            unproven: self.unproven,
             note_version: self.note_version,
             note: self.note.clone(),
             pending: Vec::new(),
@@ -159,6 +163,7 @@ impl Group {
     /// The record that says that the copy is complete is durable.
     pub fn complete_is_durable(&mut self) {
         self.incomplete_durable = None;
+        self.unproven = false;
     }
 
     /// The group is to be given up.

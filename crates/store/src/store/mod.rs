@@ -5,12 +5,12 @@ mod ends;
 mod groups;
 mod inside;
 mod layers;
+mod map_silence;
 mod opening;
-mod watchdog;
 
 use crate::checkpoint::{CheckpointBatch, CheckpointRoot, Checkpointer, Position, Root, SegmentRow};
 use crate::cx::{LogEnd, StoreCx};
-use crate::effect::{Completion, Done, Effect, Failure, IoId, MapError, OpenError};
+use crate::effect::{Completion, Done, Effect, Failure, IoId, OpenError};
 use crate::engine::{Engine, Op};
 use crate::log::LogWriter;
 use crate::log::format::Superblock;
@@ -21,8 +21,8 @@ use crate::report::Report;
 use crate::segments::Segments;
 use azekura_base::{BlockRange, PgId, Sequence};
 use bytes::Bytes;
+use map_silence::MapSilence;
 use std::time::Duration;
-use watchdog::{MAP_PATIENCE, Watchdog};
 
 /// When less than this share of the capacity is left, no write waits for its leaf.
 const TIGHT_SHARE: u64 = 32;
@@ -88,7 +88,7 @@ pub struct Store {
     checkpointer: Checkpointer,
     /// While it is being opened.
     recovery: Option<Box<Recovery>>,
-    watchdog: Watchdog,
+    map_silence: MapSilence,
 }
 
 impl Store {
@@ -132,7 +132,7 @@ impl Store {
             log: LogWriter::default(),
             checkpointer: Checkpointer::default(),
             recovery: Some(Box::new(Recovery::new(&checkpoint))),
-            watchdog: Watchdog::default(),
+            map_silence: MapSilence::default(),
         };
         store.start_opening(checkpoint.root);
         store
@@ -215,11 +215,15 @@ impl Store {
         let passed = self.engine.cx_mut().tick(now);
         self.engine.retry_leaves();
         self.engine.retry_listings();
-        if self.watchdog.tick(passed) {
-            let what = format!("the saved map has done nothing for {} s", MAP_PATIENCE.as_secs());
-            self.engine.cx_mut().fail(Failure::Map(MapError::Failed(what)));
-        }
+        self.map_silence.tick(passed);
         self.checkpointer.retry(self.engine.cx_mut());
+    }
+
+    /// How long the saved map has done nothing of what it was asked for, as far as [`Store::tick`] was told of that
+    /// time. It does one thing after the other, and some of that takes long.
+    #[must_use]
+    pub fn map_silence(&self) -> Duration {
+        self.map_silence.length()
     }
 
     /// It is time for [`Store::begin_checkpoint`].
@@ -254,7 +258,7 @@ impl Store {
         self.engine.ask_for_leaves();
         let effect = self.engine.cx_mut().next_effect()?;
         if !matches!(effect, Effect::Write { .. } | Effect::Read { .. } | Effect::Flush { .. }) {
-            self.watchdog.asked();
+            self.map_silence.asked();
         }
         Some(effect)
     }
@@ -266,7 +270,7 @@ impl Store {
     pub fn done(&mut self, io: IoId, done: Done) {
         let what = self.engine.cx_mut().take_io(io);
         if !matches!(done, Done::Written(_) | Done::Read(_) | Done::Flushed(_)) {
-            self.watchdog.done();
+            self.map_silence.done();
         }
         let failure = done.map_failure().cloned();
         self.ended(io, what, done);

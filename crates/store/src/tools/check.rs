@@ -83,6 +83,11 @@ impl CheckReport {
         }
     }
 
+    /// Adds an error that shows outside of the log and the map.
+    pub fn add_error(&mut self, what: String) {
+        self.add(Severity::Error, what);
+    }
+
     /// Nothing is damaged.
     #[must_use]
     pub fn is_clean(&self) -> bool {
@@ -179,6 +184,14 @@ fn check_into(
 
     report.replay_bytes = store.statistics().replay_bytes;
     report.groups = store.groups().count() as u64;
+    let unproven = store.groups().filter(|(_, state)| state.unproven).count();
+    if unproven > 0 {
+        let what = format!(
+            "the copies of {unproven} groups are of a map that was made from the log: each is compared with another one \
+             before it counts"
+        );
+        report.add(Severity::Note, what);
+    }
     report.prepared = store.groups().map(|(pg, _)| store.prepared(pg).count() as u64).sum();
     let untold = check_segments(report, &store.inside(), &inspector);
     check_leaves(report, &store, untold, inspector.device(), &overlay, deep)

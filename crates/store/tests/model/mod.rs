@@ -6,12 +6,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod actions;
+pub mod actions;
 mod moves;
 mod opening;
-mod state;
+pub mod state;
 mod troubles;
-mod world;
+pub mod world;
 
 use crate::common::tiny;
 use actions::{action, action_in_trouble, parse};
@@ -23,7 +23,7 @@ use world::World;
 
 /// Histories are the same in every run, so that a failure is of the change at hand. PROPTEST_CASES in the environment
 /// asks for so many fresh ones; whoever changes the store runs some thousands.
-fn config(cases: u32) -> ProptestConfig {
+pub fn config(cases: u32) -> ProptestConfig {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
     let fresh = number("PROPTEST_CASES");
     let default = ProptestConfig::default();
@@ -156,11 +156,11 @@ fn replay(history: &str, options: Options) {
     world.settle();
 }
 
-fn small() -> Options {
+pub fn small() -> Options {
     Options { segments: 14, segment_blocks: 48, cleaning_blocks_in_flight_max: 24, ..tiny() }
 }
 
-fn roomy() -> Options {
+pub fn roomy() -> Options {
     Options {
         segments: 24,
         segment_blocks: 48,

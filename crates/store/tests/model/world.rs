@@ -37,12 +37,12 @@ pub struct World {
     /// From the oldest snapshot to the head.
     pub layers: Vec<u64>,
     /// Heads on one of those.
-    clones: Vec<u64>,
+    pub clones: Vec<u64>,
     /// The tree as the store knows it.
-    tree: BTreeMap<u64, u64>,
+    pub tree: BTreeMap<u64, u64>,
     /// Layers that are being merged, into which, and by which record.
-    merging: Vec<(u64, u64, usize)>,
-    next_layer: u64,
+    pub merging: Vec<(u64, u64, usize)>,
+    pub next_layer: u64,
     /// What each read should give, of which chunk, from which block on, and how many.
     reads: BTreeMap<u64, (Vec<u8>, u32, u16, u16)>,
     next_read: u64,

@@ -1,11 +1,12 @@
 //! Messages of a connection, and what they change.
 
-use super::{Connection, INFLIGHT, Loading, Phase};
+use super::{CHANNEL, Connection, INFLIGHT, LOG, LOG_BELL, Loading};
 use crate::block;
 use crate::inflight::{self, Inflight};
+use crate::log::Log;
 use crate::memory::{Regions, why_no_region};
 use crate::message::{
-    self, ConfigAt, HEADER_BYTES, Header, InflightAt, Message, RegionAt, Violation, answer, features,
+    self, ConfigAt, HEADER_BYTES, Header, InflightAt, LogAt, Message, RegionAt, Violation, answer, features,
 };
 use crate::ring::RingFeatures;
 use crate::{QUEUES_MAX, RING_ENTRIES_MAX};
@@ -72,8 +73,7 @@ impl Connection {
     }
 
     fn offered(&self) -> u64 {
-        let Phase::Open(export) = &self.phase else { return 0 };
-        block::offered(export) | features::PROTOCOL_FEATURES
+        self.export.as_ref().map_or(0, block::offered) | features::PROTOCOL_FEATURES | features::LOG_ALL
     }
 
     fn obey(&mut self, letter: Letter, message: Message, exports: &dyn Exports) -> Result<(), Violation> {
@@ -88,6 +88,7 @@ impl Connection {
             // Acknowledged later.
             Message::SetMemory(regions) => return self.set_memory(&letter, regions),
             Message::SetInflight(at) => return self.set_inflight(&letter, at),
+            Message::SetLog(at) => return self.set_log(&letter, at),
             // Nothing of the configuration can be written.
             Message::SetConfig(_) => return self.acknowledge(self.owes(&letter), NOT_DONE),
             Message::SetFeatures(acked) => self.set_features(&letter, acked)?,
@@ -111,9 +112,16 @@ impl Connection {
                 self.expect_standing(&letter, queue)?;
                 self.queues.set_base(queue, base);
             }
-            Message::SetRingAddresses { flags: 0, queue, at } => self.queues.set_addresses(queue, at)?,
-            Message::SetRingAddresses { .. } => {
-                return Err(Violation::value(letter.name, "what is written is to be logged, which is not offered"));
+            Message::SetRingAddresses { queue, at } => self.queues.set_addresses(queue, at)?,
+            Message::SetLogBell => {
+                let eventfd = self.descriptor(&letter)?;
+                self.has_log_bell = true;
+                self.wishes.push_back(Wish::Keep { queue: LOG_BELL, eventfd });
+            }
+            Message::SetBackend => {
+                let socket = self.descriptor(&letter)?;
+                self.has_channel = true;
+                self.wishes.push_back(Wish::Reach { queue: CHANNEL, socket });
             }
             Message::SetKick { has_descriptor: false, .. } => {
                 return Err(Violation::value(letter.name, "a ring without an eventfd would have to be polled"));
@@ -128,6 +136,9 @@ impl Connection {
                 if has_descriptor {
                     let eventfd = self.descriptor(&letter)?;
                     self.wishes.push_back(Wish::Keep { queue: queue as u32, eventfd });
+                    // Something may have been used of which the driver was not told: by an earlier process, or when
+                    // the ring was stopped, here or where the guest has come from.
+                    self.ring(queue as u32);
                 }
             }
             // A ring that is broken ends the connection, which says as much.
@@ -147,16 +158,18 @@ impl Connection {
         let has = |feature| acked & feature != 0;
         let (indirect, event_idx) = (has(block::features::INDIRECT_DESC), has(block::features::EVENT_IDX));
         // Without protocol features there is no message to enable a ring (Protocol, *Ring states*).
-        self.queues.set_features(RingFeatures { indirect, event_idx }, !has(features::PROTOCOL_FEATURES));
+        let all_enabled = !has(features::PROTOCOL_FEATURES);
+        self.queues.set_features(RingFeatures { indirect, event_idx }, all_enabled, has(features::LOG_ALL));
         Ok(())
     }
 
     /// A volume may have grown since it was opened.
     fn get_config(&mut self, letter: &Letter, at: &ConfigAt, exports: &dyn Exports) -> Result<(), Violation> {
-        let Phase::Open(export) = &mut self.phase else { return Ok(()) };
+        let Some(export) = &mut self.export else { return Ok(()) };
         if let Some(now) = exports.find(&export.name).filter(|now| now.id == export.id) {
             *export = now;
         }
+        self.told_size = export.size;
         let space = block::configuration(export, QUEUES_MAX as u16);
         self.answer(letter, &message::config(at, &space));
         Ok(())
@@ -185,6 +198,7 @@ impl Connection {
             self.outbox.put(&answer(message::GET_VRING_BASE, &message::ring_base(queue, base)));
             self.queues.set_call(queue, false);
             self.wishes.push_back(Wish::Forget { queue: queue as u32 });
+            self.leave_if_moved();
             self.want_poll();
         }
     }
@@ -232,12 +246,24 @@ impl Connection {
         Ok(())
     }
 
+    fn set_log(&mut self, letter: &Letter, at: LogAt) -> Result<(), Violation> {
+        let file = self.descriptor(letter)?;
+        let len = usize::try_from(at.size).expect("a size that was looked at");
+        self.wishes.push_back(Wish::Map { region: LOG, file, offset: at.offset, len });
+        self.loading = Some(Loading::Log { at, acknowledge: letter.request });
+        Ok(())
+    }
+
     /// Memory that was asked for is there.
     pub(super) fn loaded(&mut self, region: u32, memory: Box<dyn SharedMemory>) -> Result<(), Violation> {
         match self.loading.take() {
             Some(Loading::Inflight { at, acknowledge }) if region == INFLIGHT => {
                 self.queues.set_inflight(Inflight::new(&at, memory));
                 self.acknowledge(acknowledge, DONE)
+            }
+            Some(Loading::Log { at, acknowledge }) if region == LOG => {
+                self.queues.set_log(Log::new(&at, memory));
+                self.acknowledge(Some(acknowledge), DONE)
             }
             Some(Loading::Regions { mut regions, acknowledge }) => {
                 if let Some((_, place)) = regions.get_mut(region as usize) {

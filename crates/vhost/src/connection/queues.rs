@@ -3,6 +3,7 @@
 use crate::chain::Chain;
 use crate::fault::Fault;
 use crate::inflight::Inflight;
+use crate::log::Log;
 use crate::memory::Regions;
 use crate::message::{RingAt, Violation};
 use crate::ring::{Context, Ring, RingFeatures};
@@ -47,6 +48,10 @@ pub(super) struct Queues {
     features: RingFeatures,
     /// Queues need not be enabled.
     all_enabled: bool,
+    /// The volume is open, so that rings may begin.
+    may_begin: bool,
+    /// A ring waits for that.
+    waits: bool,
     all: Vec<Queue>,
     /// Those that are looked at, in turn.
     active: VecDeque<usize>,
@@ -80,14 +85,53 @@ impl Queues {
         &self.regions
     }
 
-    /// What was negotiated; and queues need not be enabled.
-    pub fn set_features(&mut self, features: RingFeatures, all_enabled: bool) {
+    /// What was negotiated; queues need not be enabled; and what is written is to be logged.
+    pub fn set_features(&mut self, features: RingFeatures, all_enabled: bool, logs: bool) {
         (self.features, self.all_enabled) = (features, all_enabled);
+        self.regions.set_logs(logs);
+    }
+
+    /// What is written is to be logged.
+    pub fn log(&self) -> bool {
+        self.regions.logs()
+    }
+
+    /// What is written is logged here from now on.
+    pub fn set_log(&mut self, log: Log) {
+        self.regions.set_log(log);
+        for queue in 0..self.all.len() {
+            let (it, cx) = self.ring(queue);
+            if it.runs {
+                it.ring.mark_all(cx.regions);
+            }
+        }
+    }
+
+    /// A ring has all that it needs, but for the volume.
+    pub fn wait(&self) -> bool {
+        self.waits
+    }
+
+    /// The volume is open: rings that have waited begin.
+    pub fn open(&mut self) -> Result<(), Violation> {
+        (self.may_begin, self.waits) = (true, false);
+        (0..self.all.len()).try_for_each(|queue| self.begin(queue))
+    }
+
+    /// The volume is not to be used any more. All rings stand.
+    pub fn close(&mut self) {
+        (self.may_begin, self.waits) = (false, false);
+    }
+
+    /// No ring runs or is about to, and nothing of any is under way.
+    pub fn stand(&self) -> bool {
+        self.all.iter().all(|it| !it.has_kick && it.ring.under_way() == 0)
     }
 
     /// The guest's memory is this from now on.
     pub fn set_regions(&mut self, regions: Regions) -> Result<(), Violation> {
-        (self.regions, self.has_regions) = (regions, true);
+        self.regions.become_like(regions);
+        self.has_regions = true;
         for queue in 0..self.all.len() {
             let (it, cx) = self.ring(queue);
             if it.runs {
@@ -158,9 +202,13 @@ impl Queues {
 
     /// A ring begins when all is there that it needs.
     fn begin(&mut self, queue: usize) -> Result<(), Violation> {
-        let has_regions = self.has_regions;
+        let (has_regions, may_begin) = (self.has_regions, self.may_begin);
         let (it, cx) = self.ring(queue);
         if it.runs || !it.has_kick || !it.ring.is_described() || !has_regions {
+            return Ok(());
+        }
+        if !may_begin {
+            self.waits = true;
             return Ok(());
         }
         it.again = it.ring.start(cx).map_err(at(queue))?.into();
@@ -189,8 +237,12 @@ impl Queues {
         }
     }
 
-    /// The next chain: its queue and its head. Each queue has its turn.
+    /// The next chain: its queue and its head. Each queue has its turn. None while what is written is to be logged and
+    /// there is no log: QEMU sends it after the rings when it has connected anew.
     pub fn next(&mut self) -> Result<Option<(usize, u16)>, Violation> {
+        if self.regions.wants_log() {
+            return Ok(None);
+        }
         while let Some(queue) = self.active.front().copied() {
             let all_enabled = self.all_enabled;
             let (it, cx) = self.ring(queue);

@@ -1,6 +1,6 @@
 //! From rings to the front end, and back.
 
-use super::{Connection, Phase};
+use super::{Connection, LOG_BELL};
 use crate::block::{self, Data, HEADER_BYTES, Plan, RANGE_BYTES, Status};
 use crate::chain::{self, Chain, Filler, Segment};
 use crate::fault::Fault;
@@ -84,7 +84,7 @@ impl Connection {
             return Err(broken(Fault::NotInMemory));
         }
         let origin = Origin { queue, head, status };
-        let Phase::Open(export) = &self.phase else { return Ok(()) };
+        let Some(export) = &self.export else { return Ok(()) };
         let mut header = [0; HEADER_BYTES];
         if !chain.is_ordered || chain.copy_from(regions, 0, &mut header).is_none() {
             return self.answer_at_once(origin, Status::Error, 0);
@@ -202,14 +202,24 @@ impl Connection {
         u32::try_from(written).ok()
     }
 
+    /// The client is to be called, once for all that it has not been called for.
+    pub(super) fn ring(&mut self, queue: u32) {
+        if !self.wishes.iter().any(|wish| matches!(wish, Wish::Ring { queue: other } if *other == queue)) {
+            self.wishes.push_back(Wish::Ring { queue });
+        }
+    }
+
     fn give_back(&mut self, origin: Origin, status: Status, written: u32) -> Result<(), Violation> {
         let Origin { queue, head, status: address } = origin;
         // Where the memory is gone, the ring is, too.
         let _ = self.queues.regions().write(address, &[status as u8]);
         if self.queues.put(queue, head, written + 1)? {
-            let queue = queue as u32;
-            if !self.wishes.iter().any(|wish| matches!(wish, Wish::Ring { queue: other } if *other == queue)) {
-                self.wishes.push_back(Wish::Ring { queue });
+            self.ring(queue as u32);
+        }
+        if self.queues.log() {
+            self.no_page_is_missed()?;
+            if self.has_log_bell {
+                self.ring(LOG_BELL);
             }
         }
         if self.queues.is_idle(origin.queue) {

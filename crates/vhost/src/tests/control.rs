@@ -16,7 +16,7 @@ fn number(client: &mut Client, request: u32) -> u64 {
 fn what_is_offered_is_answered() {
     let mut client = Client::connected(volume());
     let offered = number(&mut client, 1);
-    assert_eq!(offered, block::offered(&volume()) | features::PROTOCOL_FEATURES);
+    assert_eq!(offered, block::offered(&volume()) | features::PROTOCOL_FEATURES | features::LOG_ALL);
     assert_eq!(number(&mut client, 15), features::OFFERED);
     assert_eq!(number(&mut client, 17), 64);
     client.send(3, &[]);
@@ -129,7 +129,10 @@ fn messages_that_can_not_be_end_the_connection() {
     let addresses = |flags, at| message(9, &[words(&[0, flags]), longs(&[at, USER, USER, 0])].concat());
     ends("out of the memory", addresses(0, 16));
     ends("aligned", addresses(0, 8));
-    ends("logged", addresses(1, USER));
+    ends("unknown flags 0x2", addresses(2, USER));
+    ends("file descriptor", message(6, &longs(&[4096, 0])));
+    ends("file descriptor", message(7, &[]));
+    ends("file descriptor", message(21, &[]));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod control;
+mod migration;
 mod properties;
 mod requests;
 mod restarts;
@@ -9,7 +10,7 @@ mod restarts;
 use crate::Connection;
 use azekura_base::{SharedMemory, VolumeId};
 use azekura_frontend::{
-    Event, Export, Exports, Listing, MakeListing, Protocol, Request, Sharing, StreamProtocol, Tag, Wish,
+    Event, Export, Exports, Listing, MakeListing, Opening, Protocol, Request, Sharing, StreamProtocol, Tag, Wish,
 };
 use azekura_gateway::{Outcome, Piece};
 use std::cell::RefCell;
@@ -28,6 +29,9 @@ const DATA: usize = 0x4000;
 const ENTRIES: u16 = 8;
 const SIZE: u64 = 1 << 20;
 const CLUSTER: u128 = 0xabcd_0000;
+/// The log has bits for the pages of the guest's memory, and of what is below.
+const LOG_BYTES: usize = ((GUEST as usize + MEMORY_BYTES) / 4096 / 8).next_multiple_of(8);
+const LOG: u32 = u32::MAX - 1;
 
 #[derive(Clone)]
 struct Shared(Rc<RefCell<Vec<u8>>>);
@@ -71,14 +75,30 @@ impl SharedMemory for Shared {
         Some(()).filter(|()| at.is_multiple_of(4))?;
         self.write(at, &number.to_ne_bytes())
     }
+
+    fn set_bits(&self, at: usize, bits: u32) -> Option<()> {
+        self.store(at, self.load(at)? | bits)
+    }
 }
 
-/// The only export.
-struct Only(Export);
+/// The only export. It is held by somebody else, or another client of the socket stands in the way.
+struct Only(Export, bool, bool);
 
 impl Exports for Only {
     fn find(&self, name: &str) -> Option<Export> {
         (name == self.0.name).then(|| self.0.clone())
+    }
+
+    fn open(&self, name: &str) -> Opening {
+        match self.find(name) {
+            Some(export) if self.1 && !export.is_read_only() => Opening::Later(export.name),
+            Some(export) => Opening::Ready(export),
+            None => Opening::Unknown,
+        }
+    }
+
+    fn has_nexus(&self) -> bool {
+        !self.2
     }
 
     fn listing(&self, _: &'static str, _: &MakeListing<'_>) -> Listing {
@@ -114,12 +134,16 @@ struct Client {
     exports: Only,
     memory: Shared,
     inflight: Shared,
+    log: Shared,
     disk: Vec<u8>,
     /// Requests that have not been answered.
     asked: Vec<(Tag, Request)>,
     /// The queues for which the client was called, and how often memory was lent.
     called: Vec<u32>,
     lent: usize,
+    /// What the connection has said of its volume, and to the client by its own socket.
+    said: Vec<Event>,
+    told: Vec<Vec<u8>>,
     ended: Option<String>,
     available: u16,
     seen: u16,
@@ -131,13 +155,16 @@ impl Client {
     fn connected(export: Export) -> Client {
         Client {
             conn: Connection::new(1 << 20, &export.name, CLUSTER),
-            exports: Only(export),
+            exports: Only(export, false, false),
             memory: Shared::new(MEMORY_BYTES),
             inflight: Shared::new(64 << 10),
+            log: Shared::new(LOG_BYTES),
             disk: (0..SIZE).map(|at| (at / 512) as u8).collect(),
             asked: Vec::new(),
             called: Vec::new(),
             lent: 0,
+            said: Vec::new(),
+            told: Vec::new(),
             ended: None,
             available: 0,
             seen: 0,
@@ -173,16 +200,29 @@ impl Client {
     }
 
     fn start_ring(&mut self) {
+        self.start_ring_logging(None);
+    }
+
+    /// The ring's used entries are logged as if they were at this address of the guest.
+    fn start_ring_logging(&mut self, log: Option<u64>) {
         self.send(8, &words(&[0, ENTRIES.into()]));
         self.send(10, &words(&[0, self.seen.into()]));
-        let mut addresses = words(&[0, 0]);
-        addresses.extend(longs(&[DESCRIPTORS, USED, AVAILABLE, 0].map(|at| USER + at as u64)));
-        self.send(9, &addresses);
+        self.locate_ring(log);
+        self.called.clear();
         for request in [13, 12] {
             self.conn.descriptors().push_back(some_file());
             self.send(request, &longs(&[0]));
         }
+        // What it has not been told of may be used already.
+        assert!(std::mem::take(&mut self.called).contains(&0));
         self.send(18, &words(&[0, 1]));
+    }
+
+    fn locate_ring(&mut self, log: Option<u64>) {
+        let mut addresses = words(&[0, log.is_some().into()]);
+        addresses.extend(longs(&[DESCRIPTORS, USED, AVAILABLE].map(|at| USER + at as u64)));
+        addresses.extend(longs(&[log.unwrap_or(0)]));
+        self.send(9, &addresses);
     }
 
     /// Sends bytes, and lets the connection work.
@@ -217,8 +257,13 @@ impl Client {
                 match event {
                     Event::Request { tag, request, .. } => self.asked.push((tag, request)),
                     Event::Violation(what) => self.ended = Some(what),
-                    Event::Opened { name } => assert_eq!(name, self.exports.0.name),
                     Event::Swept(_) => {}
+                    event @ (Event::Stays | Event::Opened { .. } | Event::Leaves) => self.said.push(event),
+                    // The front end does not ask again before it has an answer.
+                    event @ (Event::Wanted { .. } | Event::WantsNexus { .. }) => {
+                        self.said.push(event);
+                        break;
+                    }
                     other => panic!("{other:?}"),
                 }
             }
@@ -238,7 +283,11 @@ impl Client {
         while let Some(wish) = self.conn.next_wish() {
             match wish {
                 Wish::Map { region, .. } => {
-                    let memory = if region == u32::MAX { &self.inflight } else { &self.memory };
+                    let memory = match region {
+                        u32::MAX => &self.inflight,
+                        LOG => &self.log,
+                        _ => &self.memory,
+                    };
                     self.conn.mapped(region, Ok(Box::new(memory.clone())));
                     told = true;
                 }
@@ -248,7 +297,8 @@ impl Client {
                     self.lent += 1;
                 }
                 Wish::Poll => told = true,
-                Wish::Hear { .. } | Wish::Keep { .. } | Wish::Forget { .. } => {}
+                Wish::Tell { bytes, .. } => self.told.push(bytes),
+                Wish::Reach { .. } | Wish::Hear { .. } | Wish::Keep { .. } | Wish::Forget { .. } => {}
             }
         }
         told

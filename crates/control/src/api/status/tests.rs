@@ -349,3 +349,27 @@ fn groups_without_a_copy_at_their_classes_home_are_told_of() {
     let away = with("b");
     assert!(away.healthy && tells(&away), "{:?}", away.notes);
 }
+
+#[test]
+fn a_full_device_has_that_problem_and_is_told_of_once() {
+    let mut stats = stats();
+    assert_eq!(views::devices(&model(), &stats)[0].problem, None);
+    stats.nodes[0].snapshot.as_mut().unwrap().devices[0].full = true;
+    let devices = views::devices(&model(), &stats);
+    assert_eq!((devices[0].problem.as_deref(), devices[1].problem.as_deref()), (Some(FULL), None));
+    let told = judged(&model(), &stats).problems;
+    assert!(told.iter().filter(|problem| problem.contains("full")).count() == 1, "{told:?}");
+    // What is worse comes first.
+    stats.nodes[0].snapshot.as_mut().unwrap().devices[0].problem = Some("it is slow".into());
+    assert_eq!(views::devices(&model(), &stats)[0].problem.as_deref(), Some("it is slow"));
+}
+
+#[test]
+fn a_shut_out_node_is_told_of_with_a_command_that_can_be_given() {
+    let mut model = model();
+    let out = NODE.replace("ID", "2").replace('}', r#","shut_out":{"since":"then","by":"root"}}"#);
+    put(&mut model, "/azekura/v1/nodes/2", out);
+    let notes = judged(&model, &stats()).notes;
+    let note = notes.iter().find(|note| note.contains("shut out")).unwrap();
+    assert!(note.contains("azekura node let-in n2 --key KEY"), "{note}");
+}

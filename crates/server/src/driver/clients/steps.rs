@@ -1,5 +1,6 @@
 //! What happens on clients' connections.
 
+use crate::driver::clients::{BranchClients, ClientConn, ClientSide, Places};
 use crate::driver::commands::{Command, Trim};
 use crate::driver::dataplane::DataPlane;
 use crate::driver::messages::Report;
@@ -12,19 +13,38 @@ use azekura_reactor::{self as reactor, ConnId, Reactor, Released};
 /// Bytes of the receive buffers of all connections of all shards, about: where there are many, each has less.
 const RECEIVE_BYTES_MAX: usize = 64 << 20;
 
-/// The sockets, as the front end sees them.
-struct Sockets<'a>(&'a mut Reactor<Conn>);
+/// The sockets, and what goes without, as the front end sees them.
+struct Sockets<'a> {
+    reactor: &'a mut Reactor<Conn>,
+    branches: &'a mut BranchClients,
+    places: &'a Places,
+}
 
-impl Clients<ConnId> for Sockets<'_> {
-    fn client(&mut self, conn: ConnId) -> Option<&mut Client> {
-        match self.0.stream(conn) {
-            Some(Conn::Client(client)) => Some(client),
-            _ => None,
+impl Clients<ClientConn> for Sockets<'_> {
+    fn client(&mut self, conn: ClientConn) -> Option<&mut Client> {
+        match conn {
+            ClientConn::Socket(conn) => match self.reactor.stream(conn) {
+                Some(Conn::Client(client)) => Some(client),
+                _ => None,
+            },
+            ClientConn::Branch(number) => self.branches.clients.get_mut(&number),
         }
     }
 
-    fn unsent_bytes(&mut self, conn: ConnId) -> usize {
-        self.0.unsent_bytes(conn)
+    fn branch(&mut self, _: ClientConn, client: Client) -> Option<ClientConn> {
+        if !self.places.take() {
+            return None;
+        }
+        self.branches.made += 1;
+        self.branches.clients.insert(self.branches.made, client);
+        Some(ClientConn::Branch(self.branches.made))
+    }
+
+    fn unsent_bytes(&mut self, conn: ClientConn) -> usize {
+        match conn {
+            ClientConn::Socket(conn) => self.reactor.unsent_bytes(conn),
+            ClientConn::Branch(_) => 0,
+        }
     }
 }
 
@@ -32,11 +52,17 @@ impl DataPlane {
     /// Lets the front end work.
     pub(in crate::driver) fn front<T>(
         &mut self,
-        act: impl FnOnce(&mut Frontend<ConnId>, &mut Context<'_, ConnId>) -> T,
+        act: impl FnOnce(&mut Frontend<ClientConn>, &mut Context<'_, ClientConn>) -> T,
     ) -> T {
-        let mut sockets = Sockets(&mut self.reactor);
+        let ClientSide { frontend, branches, places, .. } = &mut self.clients;
+        let mut sockets = Sockets { reactor: &mut self.reactor, branches, places };
         let mut context = Context { clients: &mut sockets, backend: &mut self.node, now: self.time };
-        act(&mut self.clients.frontend, &mut context)
+        act(frontend, &mut context)
+    }
+
+    /// Lets the front end take what a client has sent.
+    pub(in crate::driver) fn pump(&mut self, conn: ConnId) {
+        self.front(|frontend, context| frontend.pump(ClientConn::Socket(conn), context));
     }
 
     /// A client has connected to a listener, which speaks a protocol.
@@ -58,7 +84,7 @@ impl DataPlane {
 
     /// Serves a client that has a place.
     fn serve(&mut self, conn: ConnId, speak: &Speak) {
-        if !self.clients.frontend.connect(conn, self.time) {
+        if !self.clients.frontend.connect(ClientConn::Socket(conn), self.time) {
             self.clients.places.give_back();
             return self.reactor.close(conn, reactor::Close::AtOnce);
         }
@@ -72,9 +98,29 @@ impl DataPlane {
 
     /// A client's connection has ended.
     pub(in crate::driver) fn client_gone(&mut self, conn: ConnId) {
-        self.clients.frontend.gone(conn);
+        self.clients.frontend.gone(ClientConn::Socket(conn));
         self.clients.places.give_back();
         self.sharing_ends(conn);
+    }
+
+    /// A client's connection is to be closed.
+    fn close_client(&mut self, conn: ClientConn, how: Close) {
+        let conn = match conn {
+            ClientConn::Socket(conn) => conn,
+            ClientConn::Branch(number) => {
+                let Some(client) = self.clients.branches.clients.remove(&number) else { return };
+                self.clients.places.give_back();
+                return self.front(|frontend, context| frontend.branch_gone(conn, Some(client), context));
+            }
+        };
+        self.reactor.close(
+            conn,
+            match how {
+                Close::AtOnce => reactor::Close::AtOnce,
+                Close::Lingering => reactor::Close::Lingering,
+                Close::AfterDrain => reactor::Close::AfterDrain,
+            },
+        );
     }
 
     /// A client has connected where one shard accepts for all: they have them in turn.
@@ -105,10 +151,10 @@ impl DataPlane {
     pub(in crate::driver) fn perform_for_clients(&mut self) {
         while let Some(effect) = self.clients.frontend.next_effect() {
             match effect {
-                Effect::Touched(conn) => drop(self.touched.insert(conn)),
-                Effect::Close(conn, Close::AtOnce) => self.reactor.close(conn, reactor::Close::AtOnce),
-                Effect::Close(conn, Close::Lingering) => self.reactor.close(conn, reactor::Close::Lingering),
-                Effect::Close(conn, Close::AfterDrain) => self.reactor.close(conn, reactor::Close::AfterDrain),
+                Effect::Touched(ClientConn::Socket(conn)) => drop(self.touched.insert(conn)),
+                // It has nothing to send.
+                Effect::Touched(ClientConn::Branch(_)) => {}
+                Effect::Close(conn, how) => self.close_client(conn, how),
                 Effect::Attach(volume) => self.report(Report::Attach(volume)),
                 Effect::AttachToWrite(volume) => self.report(Report::AttachToWrite(volume)),
                 Effect::GiveBack(volume, attachment) => self.report(Report::GiveBack(volume, attachment)),

@@ -4,7 +4,7 @@ use crate::driver::dataplane::DataPlane;
 use crate::driver::stream::Conn;
 use azekura_base::{SharedMemory, Warning};
 use azekura_frontend::{Sharing, Wish};
-use azekura_reactor::{BellId, Close, ConnId, MappedMemory};
+use azekura_reactor::{BellId, Close, ConnId, Line, MappedMemory};
 
 impl DataPlane {
     fn sharing(&mut self, conn: ConnId) -> Option<&mut dyn Sharing> {
@@ -34,13 +34,13 @@ impl DataPlane {
         if let Some(sharing) = self.sharing(conn) {
             sharing.rung(queue);
         }
-        self.front(|frontend, context| frontend.pump(conn, context));
+        self.pump(conn);
     }
 
     /// Polls those protocols that have asked for that in the last turn.
     pub(in crate::driver) fn poll_again(&mut self) {
         for conn in self.clients.shared.take_again() {
-            self.front(|frontend, context| frontend.pump(conn, context));
+            self.pump(conn);
         }
     }
 
@@ -53,7 +53,7 @@ impl DataPlane {
                 news |= self.grant(conn, wish);
             }
             if news {
-                self.front(|frontend, context| frontend.pump(conn, context));
+                self.pump(conn);
             }
             told |= news;
         }
@@ -84,6 +84,10 @@ impl DataPlane {
                 }
                 return false;
             }
+            Wish::Tell { queue, bytes } => {
+                self.clients.shared.tell(conn, queue, &bytes);
+                return false;
+            }
             Wish::Poll => {
                 self.clients.shared.poll_again(conn);
                 return false;
@@ -92,6 +96,10 @@ impl DataPlane {
                 let bells = self.clients.shared.forget(conn, queue);
                 bells.for_each(|bell| self.reactor.remove_bell(bell));
                 return false;
+            }
+            Wish::Reach { queue, socket } => {
+                let line = Line::new(socket).map(|line| self.clients.shared.reach(conn, queue, line));
+                (queue, line.map(|()| None))
             }
             Wish::Hear { queue, eventfd } => {
                 let bell = self.reactor.watch_bell(eventfd);

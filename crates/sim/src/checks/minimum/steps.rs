@@ -6,6 +6,7 @@ use crate::report::Invariant;
 use crate::world::World;
 use azekura_base::{DeviceId, NodeId, PgId, RequestId, Sequence, SessionId};
 use azekura_node::{GroupReport, Node};
+use azekura_replica::GroupState;
 use azekura_wire::Message;
 use std::collections::BTreeSet;
 
@@ -85,7 +86,8 @@ impl World {
 
 /// Copies that hold everything up to `place` and have said nothing of it over the network: a primary's own, one that
 /// was primary when the write was committed, and others on the primary's own shard, as there may be while a copy moves.
-/// Of these last, the logs count, in the primary's epoch: a log of another one may have another write there.
+/// Of these last, the logs count, in the primary's epoch: a log of another one may have another write there. While the
+/// primary opens, what it has been told by those that have not entered its epoch yet counts as well.
 fn hold_in_silence(
     copies: &[GroupReport],
     is_beside: impl Fn(DeviceId) -> bool,
@@ -93,7 +95,8 @@ fn hold_in_silence(
 ) -> BTreeSet<DeviceId> {
     let beside = || copies.iter().filter(|copy| is_beside(copy.device));
     let epoch = beside().map(|copy| copy.epoch).max();
-    let durable = beside().filter(|copy| Some(copy.epoch) == epoch && copy.durable >= place);
+    let opens = beside().any(|copy| copy.primary && copy.state == GroupState::Opening);
+    let durable = beside().filter(|copy| (Some(copy.epoch) == epoch || opens) && copy.durable >= place);
     let committed = copies.iter().filter(|copy| copy.committed >= place);
     durable.chain(committed).map(|copy| copy.device).collect()
 }
@@ -102,7 +105,6 @@ fn hold_in_silence(
 mod tests {
     use super::*;
     use azekura_base::Epoch;
-    use azekura_replica::GroupState;
 
     fn copy(device: u32, epoch: u64, committed: u64, durable: u64) -> GroupReport {
         GroupReport {
@@ -134,6 +136,8 @@ mod tests {
         assert_eq!(held(&[primary.clone(), copy(2, 3, 6, 6)]), [1], "its disk does not have it yet");
         assert_eq!(held(&[primary.clone(), copy(2, 2, 6, 9)]), [1], "it may have other writes there");
         assert_eq!(held(&[primary.clone(), copy(5, 3, 6, 7)]), [1], "one elsewhere has to say so");
-        assert_eq!(held(&[primary, copy(5, 2, 7, 7)]), [1, 5], "one that has committed it has it");
+        assert_eq!(held(&[primary.clone(), copy(5, 2, 7, 7)]), [1, 5], "one that has committed it has it");
+        let opens = GroupReport { primary: true, state: GroupState::Opening, ..primary };
+        assert_eq!(held(&[opens, copy(2, 2, 6, 9)]), [1, 2], "it has told the primary, which gathers");
     }
 }

@@ -1,7 +1,7 @@
 //! What goes over the connections of clients.
 
 use super::plain::{Plain, Stage, Wire};
-use super::{Connection, LOOK_MAX, Line, Who};
+use super::{Connection, LOOK_MAX, Line, Shared, Who};
 use crate::cluster::attachments::INSPECTOR;
 use crate::cluster::events::Event;
 use crate::cluster::machine::EventLoop;
@@ -9,11 +9,11 @@ use crate::cluster::reservations::name_of;
 use crate::cluster::{Cluster, Scene};
 use crate::kernel::process::Life;
 use crate::report::Invariant;
+use azekura_base::{Generation, VolumeId};
 use azekura_frontend::{Admission, Client, Context, Effect, Frontend, Request, VolumeUse};
 use azekura_gateway::Op;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::mem::take;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,14 +38,15 @@ impl<S: Scene> Cluster<S> {
     fn perform_for_clients(&mut self, life: Life, effect: Effect<Line>) {
         match effect {
             Effect::Touched(line) => self.touched(line),
+            Effect::Close(line, _) if line.trunk().is_some() => self.closed_branch(life, line),
             Effect::Close(line, _) => self.closed_by_process(line),
             Effect::Attach(which) => self.attach_for_clients(life, which),
             Effect::AttachToWrite(which) => self.attach_to_write(life, which),
             Effect::GiveBack(which, attachment) => self.give_back_for_clients(life, which, attachment),
             // A process has one shard, which has let go already.
             Effect::Ended(..) => {}
-            // The simulator's clients have no names.
-            Effect::Nexus(..) => {}
+            // Of the simulator's clients only sessions have names.
+            Effect::Nexus(number, news) => self.heard_of_nexus(life, number, news),
             // What hosts ask of reservations does not go over these connections.
             Effect::Reserves(..) => {}
             Effect::Heeds(_, number) => self.heeds(life, number),
@@ -90,14 +91,19 @@ impl<S: Scene> Cluster<S> {
                 Admission { is_known: true, open: true, host_paths: true, compares: true, ..Admission::default() };
             self.front(life, |frontend, context| frontend.admit_by(Arc::new(admission), context));
         }
-        let wire = Rc::new(RefCell::new(Wire::new(name, host.map(name_of), path_of.clone())));
+        let (wire, client) = if path_of.is_some() && self.holders.sessions {
+            Self::session_of(line, path_of.clone())
+        } else {
+            let wire = Rc::new(RefCell::new(Wire::new(name, host.map(name_of), path_of.clone())));
+            (Shared::Plain(Rc::clone(&wire)), Client::new(Box::new(Plain::new(wire))))
+        };
         let clock = self.clock_on(life.node);
         let front = &mut self.loop_of_mut(life)?.front;
         if !front.frontend.connect(line, clock) {
             self.violate(Invariant::Liveness, format!("{life:?} takes no more clients"));
             return None;
         }
-        front.sockets.0.insert(line, Client::new(Box::new(Plain::new(Rc::clone(&wire)))));
+        front.sockets.clients.insert(line, client);
         let which = VolumeUse { volume: key.2.clone(), host: path_of };
         let connection = Connection {
             life,
@@ -127,7 +133,7 @@ impl<S: Scene> Cluster<S> {
         let Some(connection) = self.connections.all.get_mut(&line) else { return };
         let life = connection.life;
         connection.under_way.insert(token);
-        connection.wire.borrow_mut().ask(token, request);
+        connection.wire.ask(token, request, false);
         self.front(life, |frontend, context| {
             frontend.pump(line, context);
             frontend.admit(context);
@@ -143,10 +149,7 @@ impl<S: Scene> Cluster<S> {
     /// There may be answers for a client.
     fn touched(&mut self, line: Line) {
         let Some(connection) = self.connections.all.get_mut(&line) else { return };
-        let (stage, answers) = {
-            let wire = &mut *connection.wire.borrow_mut();
-            (wire.stage.clone(), take(&mut wire.answers))
-        };
+        let (stage, (answers, turned_back)) = (connection.wire.stage(), connection.wire.receive());
         match stage {
             Stage::Open(volume, attached) if connection.opened.is_none() => {
                 let attachment =
@@ -158,12 +161,16 @@ impl<S: Scene> Cluster<S> {
                 self.trace.remark(self.now, || format!("{life:?} refuses {name}: {why}"));
                 return self.hang_up(line);
             }
-            _ => {}
+            // Its unit was lost, and is opened again.
+            Stage::Opening => connection.opened = None,
+            Stage::Open(..) => {}
         }
         let under_way = &mut connection.under_way;
         // To what was abandoned nobody listens.
         let heard: Vec<_> = answers.into_iter().filter(|(token, _)| under_way.remove(token)).collect();
+        let unanswered: Vec<u64> = turned_back.into_iter().filter(|token| under_way.remove(token)).collect();
         heard.into_iter().for_each(|(token, outcome)| S::answered(self, token, outcome));
+        unanswered.into_iter().for_each(|token| S::unanswered(self, token));
     }
 
     /// A process closes a connection: because its attachment has ended otherwise than by being given back, or what it
@@ -171,16 +178,19 @@ impl<S: Scene> Cluster<S> {
     fn closed_by_process(&mut self, line: Line) {
         let Some(connection) = self.connections.all.get(&line) else { return };
         let Connection { life, name, opened, .. } = connection;
-        let is_there = |id| self.configuration.view().volumes.get(name).is_some_and(|volume| volume.id == id);
-        let by_right = opened.is_some_and(|(id, attachment)| {
-            self.holders.has_ended(id, attachment) || self.holders.reads(id, attachment) || !is_there(id)
-        });
+        let by_right = opened.is_some_and(|(id, attachment)| self.may_be_closed(name, id, attachment));
         let what = format!("{life:?} closes the connection to {name}, opened as {opened:?}");
         self.trace.remark(self.now, || what.clone());
         if !by_right {
             return self.violate(Invariant::Protocol, what);
         }
         self.hang_up(line);
+    }
+
+    /// Whether a connection that has opened this under this attachment may be closed.
+    pub(super) fn may_be_closed(&self, name: &str, id: VolumeId, attachment: Generation) -> bool {
+        let is_there = self.configuration.view().volumes.get(name).is_some_and(|volume| volume.id == id);
+        self.holders.has_ended(id, attachment) || self.holders.reads(id, attachment) || !is_there
     }
 
     /// A client goes on without a connection, of which the process does not know: the network between them is cut, and
@@ -202,7 +212,7 @@ impl<S: Scene> Cluster<S> {
     pub(crate) fn hang_up(&mut self, line: Line) {
         let Some(connection) = self.connections.remove(line) else { return };
         if let Some(at) = self.loop_of_mut(connection.life) {
-            at.front.sockets.0.remove(&line);
+            at.front.sockets.clients.remove(&line);
         }
         self.front(connection.life, |frontend, _| frontend.gone(line));
         connection.under_way.into_iter().for_each(|token| S::unanswered(self, token));

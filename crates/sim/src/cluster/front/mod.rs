@@ -2,15 +2,18 @@
 //! ([`azekura_frontend::Frontend`]): it attaches what they open, lets their requests in, gives volumes back, and closes
 //! the connections to what has ended or is gone. Only the bytes between a client and the process are left out.
 
+mod branches;
 mod lines;
 
 mod plain;
+mod session;
 
 use crate::kernel::process::Life;
 use azekura_base::{Generation, VolumeId};
-use azekura_frontend::{Budgets, Client, ClientLimits, Clients, Frontend, VolumeUse};
-use azekura_gateway::Unsettled;
-use plain::Wire;
+use azekura_frontend::{Budgets, Client, ClientLimits, Clients, Frontend, Nexuses, Request, VolumeUse};
+use azekura_gateway::{Outcome, Unsettled};
+use plain::{Stage, Wire};
+use session::SessionWire;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
@@ -21,7 +24,12 @@ use std::time::Duration;
 /// A process that does not reach the configuration store reads nothing of it within this time.
 const LOOK_MAX: Duration = Duration::from_secs(2);
 
-/// A client's connection; no two of a run have the same.
+/// Branches have numbers from here on: how many there were in their process, and that of their trunk.
+const BRANCHES: u64 = 1 << 62;
+/// More connections than a run makes.
+const MADE_MAX: u64 = 1 << 32;
+
+/// A client's connection; no two of a run have the same, but for branches of several processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Line(u64);
 
@@ -33,13 +41,15 @@ pub(crate) struct Who(pub(crate) &'static str, pub(crate) u64);
 pub(crate) struct Front {
     frontend: Frontend<Line>,
     sockets: Sockets,
+    /// Of its branches: no two shards have those of one session.
+    nexuses: Nexuses,
 }
 
 impl Front {
     pub(crate) fn new(unsettled: Arc<Unsettled>, budgets: Arc<Budgets>) -> Front {
         let mut frontend = Frontend::new(ClientLimits::default());
         frontend.share(unsettled, budgets);
-        Front { frontend, sockets: Sockets(BTreeMap::new()) }
+        Front { frontend, sockets: Sockets { clients: BTreeMap::new(), branches: 0 }, nexuses: Nexuses::default() }
     }
 
     /// When it wants to look again.
@@ -48,15 +58,73 @@ impl Front {
     }
 }
 
-struct Sockets(BTreeMap<Line, Client>);
+struct Sockets {
+    clients: BTreeMap<Line, Client>,
+    /// Connections that were made without a socket.
+    branches: u64,
+}
 
 impl Clients<Line> for Sockets {
     fn client(&mut self, line: Line) -> Option<&mut Client> {
-        self.0.get_mut(&line)
+        self.clients.get_mut(&line)
+    }
+
+    fn branch(&mut self, trunk: Line, client: Client) -> Option<Line> {
+        self.branches += 1;
+        let line = Line(BRANCHES + self.branches * MADE_MAX + trunk.0);
+        self.clients.insert(line, client);
+        Some(line)
     }
 
     fn unsent_bytes(&mut self, _: Line) -> usize {
         0
+    }
+}
+
+impl Line {
+    /// The trunk of a branch.
+    fn trunk(self) -> Option<Line> {
+        (self.0 >= BRANCHES).then_some(Line(self.0 % MADE_MAX))
+    }
+}
+
+/// What a client and its process have together.
+#[derive(Clone)]
+enum Shared {
+    /// A connection that opens one volume.
+    Plain(Rc<RefCell<Wire>>),
+    /// A session that has several.
+    Session(Rc<RefCell<SessionWire>>),
+}
+
+impl Shared {
+    fn stage(&self) -> Stage {
+        match self {
+            Shared::Plain(wire) => wire.borrow().stage.clone(),
+            Shared::Session(wire) => wire.borrow().stage.clone(),
+        }
+    }
+
+    /// Answers, and what is not carried out, or will not be answered.
+    fn receive(&self) -> (Vec<(u64, Outcome)>, Vec<u64>) {
+        match self {
+            Shared::Plain(wire) => (take(&mut wire.borrow_mut().answers), Vec::new()),
+            Shared::Session(wire) => wire.borrow_mut().receive(),
+        }
+    }
+
+    fn ask(&self, token: u64, request: Request, is_late: bool) {
+        match self {
+            Shared::Plain(wire) => wire.borrow_mut().ask(token, request),
+            Shared::Session(wire) => wire.borrow_mut().ask(token, request, is_late),
+        }
+    }
+
+    fn unheard(&self) -> Vec<u64> {
+        match self {
+            Shared::Plain(wire) => wire.borrow().unheard(),
+            Shared::Session(wire) => wire.borrow().unheard(),
+        }
     }
 }
 
@@ -67,7 +135,7 @@ struct Connection {
     name: String,
     /// The same, for the host that the client belongs to.
     which: VolumeUse,
-    wire: Rc<RefCell<Wire>>,
+    wire: Shared,
     /// What it has opened, and the attachment that its requests carry.
     opened: Option<(VolumeId, Generation)>,
     /// Requests without an answer.
@@ -116,7 +184,7 @@ impl Connections {
 
     /// Requests that clients have sent and their processes have not taken yet.
     pub(crate) fn unheard(&self) -> BTreeSet<u64> {
-        self.all.values().flat_map(|connection| connection.wire.borrow().unheard()).collect()
+        self.all.values().flat_map(|connection| connection.wire.unheard()).collect()
     }
 
     /// The process at the other end; `None` when the connection has ended.

@@ -312,7 +312,19 @@ impl<S: Scene> Cluster<S> {
         }
     }
 
-    /// A device's store is open.
+    /// A device does not answer, and is out of service until it does.
+    pub(crate) fn device_is_out(&mut self, id: DeviceId, why: &str) {
+        let Some(device) = self.devices.get(&id) else { return };
+        if !device.hurt {
+            let what = format!("{id:?} of {:?} is out of service: {why}", device.node);
+            return self.violate(Invariant::StoreKeeps, what);
+        }
+        self.count("device out of service for its silence");
+        self.trace.step(self.now, u64::from(id.0), || format!("{id:?} is out of service: {why}"));
+        self.operator.stopped.insert(id);
+    }
+
+    /// A device's store is open, or answers again.
     pub(crate) fn device_opened(&mut self, id: DeviceId) {
         self.operator.stopped.remove(&id);
         let now = self.now;

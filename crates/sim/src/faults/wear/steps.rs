@@ -93,7 +93,7 @@ impl World {
     pub(in crate::faults) fn is_sound(&self, device: DeviceId) -> bool {
         let sound = |device: &Device| {
             let answers = !device.refuses.is_on(self.now) && !device.silent.is_on(self.now);
-            answers && !device.hurt && !device.lied && !device.retired
+            answers && !device.hurt && !device.lied && !device.retired && !device.is_unproven()
         };
         self.devices.get(&device).is_some_and(sound) && !self.is_out(device)
     }

@@ -24,6 +24,8 @@ use std::time::Duration;
 
 /// A process notices within this time that a connection's client has gone on by another path.
 const ABANDONED_FOR: Duration = Duration::from_secs(4);
+/// What a host sends before it goes on by another path may come so late.
+const LATE_MS_MAX: u64 = 3000;
 /// Nothing comes from a node that a host turns away from for this long at most.
 const PATH_CUT_MS_MAX: u64 = 700;
 
@@ -78,7 +80,15 @@ impl World {
             let others: Vec<NodeId> = self.machines.keys().copied().filter(|node| *node != life.node).collect();
             others.into_iter().for_each(|to| self.cut(life.node, to, until));
         }
-        self.submit(line, id, request);
+        let (comes_late, after) = {
+            let random = &mut self.scene.clients.late_random;
+            (random.chance(50), random.spread_millis(20, LATE_MS_MAX))
+        };
+        if changes_path && comes_late && self.is_session(line) {
+            self.submit_late(line, id, request, after);
+        } else {
+            self.submit(line, id, request);
+        }
         if changes_path {
             // Whatever is under way: the host does not wait for it, and goes on by another path, perhaps.
             let all = self.places_for_clients();

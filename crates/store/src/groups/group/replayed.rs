@@ -11,7 +11,7 @@ impl Group {
     pub fn restore(&mut self, row: GroupRow) {
         (self.epoch, self.epoch_durable) = (row.epoch, row.epoch);
         self.committed_saved = row.committed;
-        self.incomplete = row.complete;
+        (self.incomplete, self.unproven) = (row.complete, row.unproven);
         self.note = row.note;
         self.note_version = row.note_version;
         self.replayed_requests = row.requests;
@@ -107,5 +107,6 @@ impl Group {
         self.durable_end = self.prepared_end;
         self.epoch_durable = self.epoch;
         self.incomplete_durable = self.incomplete;
+        self.unproven &= self.incomplete.is_some();
     }
 }

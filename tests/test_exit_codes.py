@@ -1,0 +1,51 @@
+"""What commands end with when they fail, and what they say then to whoever asked for JSON (`azekura --help`)."""
+
+import json
+
+from tools.harness.cluster import HOST, run_cli
+from tools.harness.process import free_port
+
+DONE, FAILED, USAGE, NOT_FOUND, REFUSED, NOT_ALLOWED, NOT_NOW = range(7)
+
+
+def ends(node, *words, api=None):
+    """The exit code, and the code of the error as JSON; the exit code is the same without it."""
+    plain = run_cli(*words, api=api or node.api)
+    done = run_cli(*words, "--json", api=api or node.api)
+    assert plain.returncode == done.returncode, (plain.stderr, done.stderr)
+    assert plain.stderr.startswith("error: ") or done.returncode == DONE, plain.stderr
+    [*_, last] = done.stderr.splitlines() or ["{}"]
+    return done.returncode, json.loads(last).get("code")
+
+
+def test_scripts_can_tell_failures_apart(make_cluster):
+    cluster = make_cluster(nodes=1)
+    node = cluster.first
+    cluster.create_volume("vol1", "64MiB", copies=1)
+    assert ends(node, "volume", "show", "vol1") == (DONE, None)
+    assert ends(node, "volume", "show", "vol2") == (NOT_FOUND, "not_found")
+    assert ends(node, "volume", "create", "vol1", "64MiB") == (REFUSED, "exists")
+    assert ends(node, "volume", "create", "Vol 1", "64MiB") == (REFUSED, "refused")
+    assert ends(node, "volume", "show") == (USAGE, "usage")
+    assert ends(node, "volume", "show", "vol1", "--nothing-such") == (USAGE, "usage")
+    assert ends(node, "volume", "list", api=f"http://{HOST}:{free_port()}") == (NOT_NOW, "unreachable")
+    assert ends(node, "volume", "delete", "vol1") == (FAILED, "failed"), "nobody can be asked here"
+
+
+def test_the_first_node_that_answers_is_asked(make_cluster):
+    cluster = make_cluster(nodes=2, config="etcd")
+    away, (first, second) = f"http://{HOST}:{free_port()}", cluster.nodes
+    assert ends(first, "volume", "list", api=f"{away},{second.api}") == (DONE, None)
+    # One that stands still accepts connections and says nothing.
+    first.process.pause()
+    try:
+        assert ends(second, "node", "list", api=f"{first.api},{second.api}") == (DONE, None)
+    finally:
+        first.process.resume()
+    nobody = run_cli("volume", "list", api=f"{away},http://{HOST}:{free_port()}")
+    assert nobody.returncode == NOT_NOW and nobody.stderr.count("no answer from") == 2, nobody.stderr
+
+
+def test_who_may_not_hears_that(make_cluster):
+    node = make_cluster(nodes=1, api_access="grants").first
+    assert ends(node, "volume", "list", api=f"http://{HOST}:{node.api_port}") == (NOT_ALLOWED, "unauthorized")
