@@ -85,7 +85,6 @@ def test_an_unknown_target_is_refused(portal):
     assert done.returncode != 0 and "not found" in (done.stdout + done.stderr).lower(), done
 
 
-@pytest.mark.skipif(not list(Path("/usr/lib").glob("*/qemu/block-iscsi.so")), reason="needs qemu-block-extra")
 def test_qemu_reads_what_it_wrote(portal, folder):
     target = url(portal, ":56ol:5f2")
     image = folder / "image"

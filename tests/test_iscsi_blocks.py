@@ -4,7 +4,6 @@ and QEMU; and that the blocks of a volume stay what they are."""
 import os
 import re
 import struct
-from pathlib import Path
 
 import pytest
 
@@ -19,7 +18,6 @@ from tools.harness.run import run
 MIB = 2**20
 BLOCK = 4096
 PREFIX = "iqn.2026-01.io.azekura:"
-QEMU = pytest.mark.skipif(not list(Path("/usr/lib").glob("*/qemu/block-iscsi.so")), reason="needs qemu-block-extra")
 # Tests of iscsi-test-cu that do not pass, and why (docs/iscsi.md).
 KNOWN = {"MultipathIO.Reset": "a reset at one node's portal is no unit attention at the other's yet"}
 
@@ -154,7 +152,6 @@ def test_libiscsis_conformance_test_of_large_blocks(cluster):
     assert told.passed > 170, told.skipped
 
 
-@QEMU
 def test_qemu_reads_what_it_wrote(cluster, folder):
     """QEMU makes whole blocks of what is none, by iSCSI and by NBD."""
     cluster.create_volume("qemu", "64MiB", block=BLOCK)

@@ -3,7 +3,6 @@ sessions whose units come and go, are moved and lost one by one (docs/decisions/
 
 import os
 import time
-from pathlib import Path
 
 import pytest
 
@@ -134,7 +133,6 @@ def test_libiscsis_conformance_test_at_unit_3(cluster):
         assert read(host, 0, 0) == bytes(BLOCKS * 512)
 
 
-@pytest.mark.skipif(not list(Path("/usr/lib").glob("*/qemu/block-iscsi.so")), reason="needs qemu-block-extra")
 def test_qemu_has_two_units_of_a_target_at_a_time(cluster, folder):
     image = folder / "image"
     image.write_bytes(os.urandom(64 * MIB))

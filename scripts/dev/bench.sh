@@ -41,7 +41,6 @@ command_bench() {
     build_binary
     if [[ ${1:-} == doors ]]; then
         ensure_tools "${DOOR_TOOLS[@]}"
-        compgen -G '/usr/lib/*/qemu/block-iscsi.so' >/dev/null || ensure_packages qemu-block-extra
         ensure_rust
         (cd "$ROOT" && cargo build --release --package azekura-load >&2) || die "the build failed (its messages are above)"
         export AZEKURA_LOAD=${CARGO_TARGET_DIR:-$ROOT/target}/release/azekura-load

@@ -1,15 +1,16 @@
 # shellcheck shell=bash
 # What must be on the machine: found by command, installed by package name, only when missing.
 
-# command:package, for Debian 12 and later and for Ubuntu.
+# command:package, or pattern of a file:package, for Debian 12 and later and for Ubuntu.
 BUILD_TOOLS=(cc:build-essential curl:curl)
 CLIENT_TOOLS=(fio:fio qemu-img:qemu-utils qemu-io:qemu-utils qemu-nbd:qemu-utils nbdinfo:libnbd-bin
     nbdcopy:libnbd-bin nbdfuse:nbdfuse fusermount3:fuse3 jq:jq)
 ETCD_TOOLS=(etcd:etcd-server etcdctl:etcd-client)
-TEST_TOOLS=(nbdkit:nbdkit qemu-storage-daemon:qemu-system-common iscsi-test-cu:libiscsi-bin
+QEMU_ISCSI='/usr/lib/*/qemu/block-iscsi.so:qemu-block-extra'
+TEST_TOOLS=(nbdkit:nbdkit qemu-storage-daemon:qemu-system-common iscsi-test-cu:libiscsi-bin "$QEMU_ISCSI"
     mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs mkfs.btrfs:btrfs-progs python3:python3 shellcheck:shellcheck prometheus:prometheus)
 BENCH_TOOLS=(fio:fio qemu-nbd:qemu-utils python3:python3)
-DOOR_TOOLS=(tgtd:tgt tgtadm:tgt qemu-img:qemu-utils qemu-storage-daemon:qemu-system-common)
+DOOR_TOOLS=(tgtd:tgt tgtadm:tgt qemu-img:qemu-utils qemu-storage-daemon:qemu-system-common "$QEMU_ISCSI")
 TORMENT_TOOLS=(nbdkit:nbdkit ip:iproute2 nft:nftables nsenter:util-linux unshare:util-linux mkfs.ext4:e2fsprogs)
 GUEST_TOOLS=(qemu-system-x86_64:qemu-system-x86 nvme:nvme-cli nbd-client:nbd-client busybox:busybox-static cpio:cpio
     mkfs.ext4:e2fsprogs fio:fio iscsid:open-iscsi multipathd:multipath-tools udevadm:udev)
@@ -43,15 +44,23 @@ apt_update_once() {
 
 apt_knows() { [[ -n $(apt-cache search --names-only "^$1\$" 2>/dev/null) ]]; }
 
+# A command is on the path, or there is a file by a pattern that begins with a slash.
+is_installed() {
+    case $1 in
+        /*) compgen -G "$1" >/dev/null ;;
+        *) have "$1" ;;
+    esac
+}
+
 # ensure_tools command:package ...: installs the packages of the commands that are missing.
 ensure_tools() {
     local pair missing=()
     for pair in "$@"; do
-        have "${pair%%:*}" || missing+=("${pair##*:}")
+        is_installed "${pair%%:*}" || missing+=("${pair##*:}")
     done
     ensure_packages "${missing[@]+"${missing[@]}"}"
     for pair in "$@"; do
-        have "${pair%%:*}" || die "the command '${pair%%:*}' (package ${pair##*:}) is needed and still missing"
+        is_installed "${pair%%:*}" || die "the command '${pair%%:*}' (package ${pair##*:}) is needed and still missing"
     done
 }
 
