@@ -95,8 +95,8 @@ def test_what_can_not_be(cluster):
     # Four devices of 512 MiB: a volume fits into the cluster, and not into the site.
     cluster.cli("class", "create", "near", "--copies", "1", "--home", "berlin", "--overcommit", "1")
     with pytest.raises(CliError, match="of the devices in site 'berlin' when full"):
-        cluster.cli("volume", "create", "v", "1536MiB", "--class", "near")
-    cluster.cli("volume", "create", "v", "768MiB", "--class", "near")
+        cluster.cli("volume", "create", "v", "768MiB", "--class", "near")
+    cluster.cli("volume", "create", "v", "384MiB", "--class", "near")
 
 
 def test_the_driver_takes_the_class_near_the_pod(cluster):

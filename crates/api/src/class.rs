@@ -97,7 +97,7 @@ pub struct ClassView {
     pub ack_rule: AckRule,
     /// With fewer in-sync copies a group is read-only.
     pub copies_min: u32,
-    /// Volumes may promise this multiple of the devices' size.
+    /// Volumes may promise this multiple of what can be stored on the devices.
     pub overcommit_ratio: f64,
     /// Seconds that a request waits for a group which does not serve it, before its client gets an error; null: for
     /// ever.
@@ -141,7 +141,7 @@ pub struct CreateClass {
     /// With fewer in-sync copies a group is read-only; 1, if it is not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copies_min: Option<u32>,
-    /// Volumes may promise this multiple of the devices' size.
+    /// Volumes may promise this multiple of what can be stored on the devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overcommit_ratio: Option<f64>,
     /// Seconds that a request waits for a group which does not serve it, before its client gets an error; null: for

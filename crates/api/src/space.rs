@@ -27,9 +27,13 @@ pub struct SpaceView {
 pub struct ClusterSpace {
     /// What volumes would take if every byte of them were written.
     pub provisioned_bytes: u64,
-    /// The devices' sizes, of which overcommit limits are multiples.
+    /// The devices' sizes.
     pub physical_bytes: u64,
-    /// Of that, what garbage collection keeps for itself.
+    /// Of that, what volumes can have when all devices are prepared and whole: overcommit limits are multiples of it.
+    /// 0: a node without this figure answers.
+    #[serde(default)]
+    pub usable_bytes: u64,
+    /// What garbage collection keeps for itself.
     pub reserved_bytes: u64,
     /// What can be stored.
     pub capacity_bytes: u64,
@@ -56,6 +60,9 @@ pub struct HomeSpace {
     pub provisioned_bytes: u64,
     /// Sum of the devices' sizes.
     pub physical_bytes: u64,
+    /// Of that, what volumes can have. 0: a node without this figure answers.
+    #[serde(default)]
+    pub usable_bytes: u64,
     /// What is free on them.
     pub free_bytes: u64,
 }

@@ -119,7 +119,7 @@ struct CreateArgs {
     /// With fewer copies than this, volumes can only be read.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     copies_min: u32,
-    /// Volumes may promise this many times the devices' size.
+    /// Volumes may promise this many times what can be stored on the devices (`azekura space`: usable).
     #[arg(long, value_name = "RATIO")]
     overcommit: Option<f64>,
     /// How long a read or write waits while none of its copies can serve it, before the client gets an I/O error: 1s to
@@ -153,7 +153,7 @@ struct SetArgs {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
 struct Change {
-    /// Volumes may promise this many times the devices' size.
+    /// Volumes may promise this many times what can be stored on the devices (`azekura space`: usable).
     #[arg(long, value_name = "RATIO")]
     overcommit: Option<f64>,
     /// How long a read or write waits while none of its copies can serve it, before the client gets an I/O error: 1s to

@@ -61,7 +61,8 @@ fn cluster(cluster: &ClusterSpace) -> String {
     let lines = [
         ("provisioned", cluster.provisioned_bytes, "to volumes, if every byte were written"),
         ("physical", cluster.physical_bytes, "of disk space, devices in use"),
-        ("reserved", cluster.reserved_bytes, "of that for garbage collection"),
+        ("usable", cluster.usable_bytes, "of that by volumes: overcommit limits are multiples of it"),
+        ("reserved", cluster.reserved_bytes, "of the disk space for garbage collection"),
         ("capacity", cluster.capacity_bytes, "can be stored"),
         ("used", cluster.used_bytes, ""),
         ("  unique", cluster.unique_bytes, "only in volumes"),

@@ -45,7 +45,7 @@ fn node(name: &str) -> NodeSpec {
 
 fn device(name: &str, node: NodeId) -> DeviceSpec {
     let uuid = format!("uuid-of-{name}");
-    DeviceSpec { uuid, node, shard: Shard(0), name: name.to_owned(), capacity_bytes: 10 * GIB }
+    DeviceSpec { uuid, node, shard: Shard(0), name: name.to_owned(), capacity_bytes: 10 * GIB, usable_bytes: 10 * GIB }
 }
 
 fn volume(name: &str, size_bytes: u64) -> VolumeSpec {

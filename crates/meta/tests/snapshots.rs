@@ -42,7 +42,8 @@ async fn prepare(server: &Server, volumes: &[&str]) -> MetaClient {
         };
         let node = client.register_node(&spec).await.unwrap().id;
         let (uuid, shard) = (name.to_owned(), Shard(0));
-        let spec = DeviceSpec { uuid, node, shard, name: "d".to_owned(), capacity_bytes: 10 * GIB };
+        let spec =
+            DeviceSpec { uuid, node, shard, name: "d".to_owned(), capacity_bytes: 10 * GIB, usable_bytes: 10 * GIB };
         client.register_device(&spec).await.unwrap();
     }
     client.create_class(&ClassSpec::new("c", 2)).await.unwrap();

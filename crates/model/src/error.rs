@@ -178,7 +178,7 @@ pub enum MetaError {
     /// The volumes would promise more than the class allows.
     #[error(
         "the volume would need {} of the devices{} when full; volumes already promise {} of the {} allowed \
-         ({ratio} × the devices' {})",
+         ({ratio} × the {} that can be stored on them)",
         human(*requested_bytes), at(home.as_deref()), human(*promised_bytes), human(*limit_bytes), human(*capacity_bytes)
     )]
     Overcommit {
@@ -188,7 +188,7 @@ pub enum MetaError {
         promised_bytes: u128,
         /// Limit of that sum.
         limit_bytes: u128,
-        /// Sum of the devices' sizes.
+        /// Sum of what can be stored on the devices.
         capacity_bytes: u128,
         /// The class's ratio.
         ratio: f64,

@@ -145,6 +145,9 @@ pub struct DeviceRecord {
     pub name: String,
     /// Size, bytes.
     pub capacity_bytes: u64,
+    /// What clients can store on it, bytes. Records that were written before this was noted say nothing: all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usable_bytes: Option<u64>,
     /// Whether it takes data.
     pub state: DeviceState,
     /// What its node has found wrong with it.
@@ -163,6 +166,12 @@ fn is_first(shard: &Shard) -> bool {
 }
 
 impl DeviceRecord {
+    /// What clients can store on it, bytes: its size without what garbage collection needs.
+    #[must_use]
+    pub fn usable_bytes(&self) -> u64 {
+        self.usable_bytes.unwrap_or(self.capacity_bytes)
+    }
+
     /// Who answers for what it holds.
     #[must_use]
     pub fn endpoint(&self) -> azekura_base::Endpoint {

@@ -144,6 +144,7 @@ impl Opener {
             shard: *shard,
             name: name.clone(),
             capacity_bytes: dir.options().device_bytes(),
+            usable_bytes: dir.options().usable_bytes(),
         };
         let id = self.client.register_device(&spec).await?.id;
         Ok(Some((id, dir)))

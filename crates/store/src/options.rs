@@ -1,6 +1,7 @@
 //! What a store is told when it is made or opened.
 
 use crate::log::format::{EntryHead, header_blocks, summary_blocks};
+use crate::segments::{CLEANER_SEGMENTS, ZERO_SEGMENTS};
 use azekura_base::{BLOCK_SIZE, CHUNK_BLOCKS, DeviceId};
 
 /// Blocks at the start of a device that belong to the superblock (1 MiB, so that segments stay aligned to it).
@@ -68,6 +69,13 @@ impl Options {
             * BLOCK_SIZE as u64
     }
 
+    /// Bytes that clients can store on the whole device: what its [`crate::Space::capacity`] is once all of it has been
+    /// prepared, and while none of it is damaged.
+    #[must_use]
+    pub fn usable_bytes(&self) -> u64 {
+        capacity_bytes(self.segments, self.promised_blocks())
+    }
+
     /// Bytes of one segment.
     #[must_use]
     pub fn segment_bytes(&self) -> u64 {
@@ -133,6 +141,18 @@ impl Options {
     }
 }
 
+/// Bytes that clients can store in so many segments, on average with so many blocks in each.
+pub(crate) fn capacity_bytes(segments: u32, promised_blocks: u32) -> u64 {
+    let late = segments.saturating_sub(LATE_FROM_SEGMENTS).min(LATE_SEGMENTS);
+    let left_out = CLEANER_SEGMENTS + ZERO_SEGMENTS + 1 + late;
+    u64::from(segments.saturating_sub(left_out)) * u64::from(promised_blocks) * BLOCK_SIZE as u64
+}
+
+/// Segments that are not promised to anybody: data that primaries elsewhere had sent before they heard that the device
+/// is full must not wait for room, because what gives room back waits behind it in its group.
+const LATE_SEGMENTS: u32 = 2;
+/// Of a device of so few segments (not quite 2 GiB) that would be too much.
+const LATE_FROM_SEGMENTS: u32 = 60;
 /// One in so many of a segment's blocks is the distance between what is promised, what is packed well enough, and what
 /// can be packed.
 const SLACK: u32 = 32;

@@ -61,6 +61,7 @@ fn data_waits_for_segments_that_soon_are_initialised() {
     let mut rig = Rig::format(&options);
     rig.store.segments_ready(8, Initialisation::GoesOn);
     assert_eq!(rig.store.space().capacity, Rig::format(&options).store.space().capacity, "that of the whole device");
+    assert_eq!(rig.store.space().capacity, options.usable_bytes());
     let (mut ready, mut index) = (8, 0);
     while !rig.store.space().full {
         let (chunk, first) = place(index, 16);

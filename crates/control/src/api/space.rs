@@ -9,7 +9,7 @@ use azekura_api::endpoint::{NodeLayers, Space};
 use azekura_api::{ClassSpace, ClusterSpace, ClusterStats, DeviceSpace, HomeSpace, SpaceView, VolumeSpace, Written};
 use azekura_base::LayerId;
 use azekura_model::transitions::volumes::{Room, promised_bytes, usable_capacity_bytes};
-use azekura_model::{ClassHome, LayerRecord, LayerState, Model};
+use azekura_model::{ClassHome, DeviceRecord, LayerRecord, LayerState, Model};
 
 use super::call::{Answer, Call, Reply};
 use super::error::ApiError;
@@ -110,7 +110,8 @@ fn space(model: &Model, stats: &ClusterStats, layers: &BTreeMap<LayerId, u64>) -
     let used_bytes = sum(|device| device.used_bytes);
     let cluster = ClusterSpace {
         provisioned_bytes: clamp(promised_bytes(model)),
-        physical_bytes: clamp(usable_capacity_bytes(model)),
+        physical_bytes: physical_bytes(model, |_| true),
+        usable_bytes: clamp(usable_capacity_bytes(model)),
         reserved_bytes: sum(|device| device.reserved_bytes),
         capacity_bytes: sum(|device| device.capacity_bytes),
         used_bytes,
@@ -130,16 +131,23 @@ fn clamp(bytes: u128) -> u64 {
 /// The devices at a class's home.
 fn home_space(model: &Model, home: &ClassHome, devices: &[DeviceSpace]) -> HomeSpace {
     let room = Room::of(model, home);
-    let is_there = |space: &&DeviceSpace| {
-        let device = model.devices.get(&space.id).filter(|device| device.is_sound());
-        let node = device.and_then(|device| model.nodes.get(&device.node));
-        node.is_some_and(|node| home.has(&node.site, &node.rack))
+    let is_there = |device: &DeviceRecord| {
+        let node = model.nodes.get(&device.node);
+        device.is_sound() && node.is_some_and(|node| home.has(&node.site, &node.rack))
     };
+    let spaces = devices.iter().filter(|space| model.devices.get(&space.id).is_some_and(|device| is_there(device)));
     HomeSpace {
         provisioned_bytes: clamp(room.promised_bytes),
-        physical_bytes: clamp(room.capacity_bytes),
-        free_bytes: devices.iter().filter(is_there).map(|device| device.free_bytes).sum(),
+        physical_bytes: physical_bytes(model, is_there),
+        usable_bytes: clamp(room.capacity_bytes),
+        free_bytes: spaces.map(|device| device.free_bytes).sum(),
     }
+}
+
+/// Sum of the sizes of those of the devices in use.
+fn physical_bytes(model: &Model, are: impl Fn(&DeviceRecord) -> bool) -> u64 {
+    let used = model.devices.values().filter(|device| device.is_sound() && are(device));
+    used.map(|device| device.capacity_bytes).sum()
 }
 
 fn devices<'a>(model: &'a Model, stats: &'a ClusterStats) -> impl Iterator<Item = DeviceSpace> + 'a {

@@ -166,7 +166,7 @@ pub(super) fn devices(model: &Model, stats: &ClusterStats) -> Vec<DeviceView> {
                 capacity_bytes: live
                     .map(|live| live.capacity_bytes)
                     .filter(|capacity| *capacity > 0)
-                    .unwrap_or(device.capacity_bytes),
+                    .unwrap_or(device.usable_bytes()),
                 used_bytes: live.map_or(0, |live| live.live_bytes),
                 full: live.is_some_and(|live| live.full),
                 groups,

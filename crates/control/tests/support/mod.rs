@@ -195,7 +195,7 @@ pub async fn start_node(server: &EmbeddedServer, name: &str) -> Node {
     };
     let node = meta.register_node(&this).await.unwrap().id;
     let (uuid, shard, name) = (name.to_owned(), Shard(0), "device-0".to_owned());
-    let spec = DeviceSpec { uuid, node, shard, name, capacity_bytes: 10 * GIB };
+    let spec = DeviceSpec { uuid, node, shard, name, capacity_bytes: 10 * GIB, usable_bytes: 10 * GIB };
     let device = meta.register_device(&spec).await.unwrap().id;
     let answers = Arc::new(AtomicBool::new(true));
     let configured = Arc::new(AtomicU64::new(1));

@@ -23,10 +23,19 @@ const DEFAULT_CLASS: &str = "default";
 const DEFAULT_RATIO: f64 = 4.0;
 
 /// The size of the largest volume that can be promised, and for whose first bytes there is room.
-fn available(physical: u64, promised: u64, free: u64, ratio: f64, copies: u32) -> u64 {
-    let may_promise = (physical as f64 * ratio) as u64;
+fn available(usable: u64, promised: u64, free: u64, ratio: f64, copies: u32) -> u64 {
+    let may_promise = (usable as f64 * ratio) as u64;
     let room = may_promise.saturating_sub(promised).min((free as f64 * ratio) as u64);
     room / u64::from(copies.max(1))
+}
+
+/// What volumes can have. Nodes of versions before do not tell, and hold overcommit limits against the devices' sizes.
+fn usable_bytes(cluster: &ClusterSpace) -> u64 {
+    told_or(cluster.usable_bytes, cluster.physical_bytes)
+}
+
+fn told_or(told: u64, otherwise: u64) -> u64 {
+    if told == 0 { otherwise } else { told }
 }
 
 /// The classes of these names.
@@ -46,13 +55,12 @@ fn available_in(class: &ClassView, space: &SpaceView, copies: u32) -> u64 {
     if class.problem.is_some() {
         return 0;
     }
-    let (ClusterSpace { physical_bytes, provisioned_bytes, free_bytes, .. }, ratio) =
-        (&space.cluster, class.overcommit_ratio);
-    let everywhere = available(*physical_bytes, *provisioned_bytes, *free_bytes, ratio, copies);
+    let (ClusterSpace { provisioned_bytes, free_bytes, .. }, ratio) = (&space.cluster, class.overcommit_ratio);
+    let everywhere = available(usable_bytes(&space.cluster), *provisioned_bytes, *free_bytes, ratio, copies);
     let of_class = space.classes.iter().find(|other| other.name == class.name);
     let at_home = of_class.and_then(|class| class.home.as_ref()).map(|home| {
-        let HomeSpace { physical_bytes, provisioned_bytes, free_bytes } = *home;
-        available(physical_bytes, provisioned_bytes, free_bytes, ratio, 1)
+        let HomeSpace { physical_bytes, usable_bytes, provisioned_bytes, free_bytes } = *home;
+        available(told_or(usable_bytes, physical_bytes), provisioned_bytes, free_bytes, ratio, 1)
     });
     at_home.map_or(everywhere, |at_home| everywhere.min(at_home))
 }
@@ -71,9 +79,9 @@ impl Controller {
         let bytes = if parameters.classes.is_empty() {
             let by_default = classes.iter().find(|class| class.name == DEFAULT_CLASS);
             let copies = parameters.copies.or(by_default.map(|class| class.copies)).unwrap_or(DEFAULT_COPIES);
-            let ClusterSpace { physical_bytes, provisioned_bytes, free_bytes, .. } = space.cluster;
+            let ClusterSpace { provisioned_bytes, free_bytes, .. } = space.cluster;
             by_default.map_or_else(
-                || available(physical_bytes, provisioned_bytes, free_bytes, DEFAULT_RATIO, copies),
+                || available(usable_bytes(&space.cluster), provisioned_bytes, free_bytes, DEFAULT_RATIO, copies),
                 |class| available_in(class, &space, copies),
             )
         } else {

@@ -54,6 +54,8 @@ pub struct DeviceSpec {
     pub name: String,
     /// Size, bytes.
     pub capacity_bytes: u64,
+    /// Of that, what clients can store.
+    pub usable_bytes: u64,
 }
 
 /// A kind of record that registers itself.
@@ -272,6 +274,7 @@ pub fn register_device(records: &Records<'_>, spec: &DeviceSpec) -> Outcome<Devi
         shard: spec.shard,
         name: spec.name.clone(),
         capacity_bytes: spec.capacity_bytes,
+        usable_bytes: Some(spec.usable_bytes),
         state: DeviceState::Up,
         failure: None,
         removed: false,

@@ -25,7 +25,7 @@ pub(in crate::transitions) fn node(uuid: &str, name: &str) -> NodeSpec {
 
 fn device(uuid: &str, node: u32, name: &str) -> DeviceSpec {
     let (uuid, name, shard) = (uuid.into(), name.into(), Shard(0));
-    DeviceSpec { uuid, node: NodeId(node), shard, name, capacity_bytes: 1 << 20 }
+    DeviceSpec { uuid, node: NodeId(node), shard, name, capacity_bytes: 1 << 20, usable_bytes: 1 << 20 }
 }
 
 pub(in crate::transitions) fn start(memory: &mut Memory, spec: &NodeSpec) -> Result<(u32, u64), MetaError> {

@@ -138,6 +138,24 @@ fn a_layer_that_was_cloned_meanwhile_is_not_merged() {
 }
 
 #[test]
+fn a_volume_is_held_against_what_can_be_stored() {
+    let mut memory = cluster();
+    let grow = |memory: &mut Memory, bytes| run(memory, |records| resize_volume(records, "v", bytes, false));
+    grow(&mut memory, 4 << 20).unwrap();
+    for id in 1..=2 {
+        let device = serde_json::json!({ "id": id, "uuid": "u", "node": id, "name": "d", "capacity_bytes": 1 << 20,
+            "usable_bytes": 960 << 10, "state": "up" });
+        memory.run(&Txn::new().put(&Key::Device(DeviceId(id)).to_string(), &device)).unwrap();
+    }
+    let refused = grow(&mut memory, (4 << 20) + 4096).unwrap_err();
+    assert!(
+        matches!(refused, MetaError::Overcommit { limit_bytes, capacity_bytes, .. }
+            if (limit_bytes, capacity_bytes) == (4 * 2 * (960 << 10), 2 * (960 << 10))),
+        "{refused}"
+    );
+}
+
+#[test]
 fn a_revert_waits_for_nobody_who_has_the_volume() {
     let mut memory = cluster();
     snapshot(&mut memory, "s");

@@ -115,11 +115,11 @@ pub fn promised_bytes(model: &Model) -> u128 {
     model.volumes.values().map(|volume| u128::from(volume.size_bytes) * u128::from(copies(&volume.class))).sum()
 }
 
-/// Sum of the sizes of the devices in use.
+/// Sum of what clients can store on the devices in use.
 #[must_use]
 pub fn usable_capacity_bytes(model: &Model) -> u128 {
     let used = model.devices.values().filter(|device| device.is_sound());
-    used.map(|device| u128::from(device.capacity_bytes)).sum()
+    used.map(|device| u128::from(device.usable_bytes())).sum()
 }
 
 /// Refuses `more_bytes` of volume if the class's overcommit limit would be passed.
@@ -137,7 +137,7 @@ pub fn check_overcommit(model: &Model, class: &ClassRecord, more_bytes: u64) -> 
 pub struct Room {
     /// Sum of what all volumes need there when they are full, bytes.
     pub promised_bytes: u128,
-    /// Sum of the sizes of the devices in use, bytes.
+    /// Sum of what clients can store on the devices in use, bytes.
     pub capacity_bytes: u128,
 }
 
@@ -156,7 +156,7 @@ impl Room {
         });
         Room {
             promised_bytes: promised.map(|volume| u128::from(volume.size_bytes)).sum(),
-            capacity_bytes: devices.map(|device| u128::from(device.capacity_bytes)).sum(),
+            capacity_bytes: devices.map(|device| u128::from(device.usable_bytes())).sum(),
         }
     }
 

@@ -164,7 +164,14 @@ fn cluster() -> ClusterRecord {
 /// A device as its node registers it.
 fn device_spec(id: DeviceId, node: NodeId) -> DeviceSpec {
     let name = format!("device{id}");
-    DeviceSpec { uuid: name.clone(), node, shard: Shard(0), name, capacity_bytes: CAPACITY_BYTES }
+    DeviceSpec {
+        uuid: name.clone(),
+        node,
+        shard: Shard(0),
+        name,
+        capacity_bytes: CAPACITY_BYTES,
+        usable_bytes: CAPACITY_BYTES,
+    }
 }
 
 fn put<T: serde::Serialize>(txn: Txn, key: Key<'_>, record: &T) -> Txn {

@@ -147,6 +147,7 @@ impl<S: Scene> Cluster<S> {
             shard,
             name: record.name.clone(),
             capacity_bytes: record.capacity_bytes,
+            usable_bytes: record.usable_bytes(),
         };
         let registered = self.configuration.run(|records| register_device(records, &spec));
         self.must(registered);

@@ -4,17 +4,13 @@ use crate::checkpoint::position::oldest_unsettled;
 use crate::checkpoint::replay_bytes;
 use crate::cx::StoreCx;
 use crate::map::{LeafImage, LeafKey};
-use crate::segments::{CLEANER_SEGMENTS, State, ZERO_SEGMENTS};
+use crate::options::capacity_bytes;
+use crate::segments::State;
 use crate::statistics::{Space, Statistics};
 use crate::store::Store;
 use crate::tools::{Inside, accounts_problems};
 use azekura_base::{BLOCK_SIZE, PgId};
 
-/// Segments that are not promised to anybody: data that primaries elsewhere had sent before they heard that the device
-/// is full must not wait for room, because what gives room back waits behind it in its group.
-const LATE_SEGMENTS: u32 = 2;
-/// Of a device of so few segments (not quite 2 GiB) that would be too much.
-const LATE_FROM_SEGMENTS: u32 = 60;
 /// The device counts as nearly full when less than this share of its capacity is left, in percent.
 const NEAR_FULL_PERCENT: u64 = 10;
 
@@ -126,10 +122,7 @@ impl Store {
 fn space_of(cx: &StoreCx, waiting: u64) -> Space {
     let options = cx.options();
     let block = BLOCK_SIZE as u64;
-    let usable = cx.segments().usable();
-    let late = usable.saturating_sub(LATE_FROM_SEGMENTS).min(LATE_SEGMENTS);
-    let left_out = CLEANER_SEGMENTS + ZERO_SEGMENTS + 1 + late;
-    let capacity = u64::from(usable.saturating_sub(left_out)) * u64::from(cx.segments().promised_blocks()) * block;
+    let capacity = capacity_bytes(cx.segments().usable(), cx.segments().promised_blocks());
     // What is on its way will be live soon.
     let waiting = waiting + cx.segments().pinned();
     let live = cx.segments().live() * block;

@@ -21,7 +21,8 @@ fn model(records: &[(&str, &str)]) -> Model {
 }
 
 const NODE: &str = r#"{"id":1,"uuid":"u","name":"n1","data_address":"127.0.0.1:1","api_address":"127.0.0.1:2"}"#;
-const DEVICE: &str = r#"{"id":1,"uuid":"u","node":1,"name":"d","capacity_bytes":1000,"state":"up"}"#;
+const DEVICE: &str = r#"{"id":1,"uuid":"u","node":1,"name":"d","capacity_bytes":1000,"usable_bytes":900,
+    "state":"up"}"#;
 const CLASS: &str = r#"{"name":"c","copies":2,"failure_domain":"host","ack_rule":"all","copies_min":1,
     "overcommit_ratio":4.0,"groups":[1],"created":""}"#;
 
@@ -100,6 +101,7 @@ fn a_device_whose_node_is_silent_has_no_figures_but_its_size() {
     let space = space(&cloned(), &ClusterStats::default(), &BTreeMap::new());
     let device = &space.devices[0];
     assert_eq!((device.physical_bytes, device.capacity_bytes, device.used_bytes), (1000, 0, 0));
+    assert_eq!((space.cluster.physical_bytes, space.cluster.usable_bytes), (1000, 900));
     assert_eq!(space.volumes[0].written.written_bytes, 0);
 }
 

@@ -239,7 +239,14 @@ impl<S: Scene> Cluster<S> {
     /// A node makes a new device known; gives the number that it gets.
     fn register_device(&mut self, node: NodeId) -> Option<DeviceId> {
         let name = format!("device{}", self.operator.nodes.len());
-        let spec = DeviceSpec { uuid: name.clone(), node, shard: Shard(0), name, capacity_bytes: CAPACITY_BYTES };
+        let spec = DeviceSpec {
+            uuid: name.clone(),
+            node,
+            shard: Shard(0),
+            name,
+            capacity_bytes: CAPACITY_BYTES,
+            usable_bytes: CAPACITY_BYTES,
+        };
         let registered = self.configuration.run(|records| register_device(records, &spec));
         let (record, _) = self.must(registered)?;
         self.operator.nodes.insert(record.id, node);
