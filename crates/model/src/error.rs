@@ -214,6 +214,16 @@ pub enum MetaError {
         /// The class.
         class: String,
     },
+    /// Every copy of some of the class's groups was given up, while it had no volumes.
+    #[error(
+        "no device has copies of {groups} placement groups of the storage class '{class}' any more: all were given up"
+    )]
+    GroupsGivenUp {
+        /// The class.
+        class: String,
+        /// How many groups.
+        groups: usize,
+    },
     /// The configuration server serves another cluster.
     #[error("this data folder belongs to cluster {expected}, but the configuration server serves cluster {found}")]
     WrongCluster {

@@ -39,13 +39,14 @@ pub struct LayerHolders {
 
 impl LayerHolders {
     /// Those of a model. A device that is out of service counts while a group still needs its copy: it may come back
-    /// with it.
+    /// with it. One that was removed does not.
     #[must_use]
     pub fn new(model: &Model) -> LayerHolders {
         let mut holders = LayerHolders::default();
         for group in model.groups.values() {
             let of_class = holders.of_class.entry(group.class.clone()).or_default();
-            of_class.extend(group.members.iter().chain(&group.in_sync).filter(|d| model.devices.contains_key(d)));
+            let comes_back = |id: &&DeviceId| model.devices.get(id).is_some_and(|device| !device.removed);
+            of_class.extend(group.members.iter().chain(&group.in_sync).filter(comes_back));
         }
         let up = model.devices.values().filter(|device| device.state != DeviceState::Down).map(|device| device.id);
         holders.all = up.chain(holders.of_class.values().flatten().copied()).collect();

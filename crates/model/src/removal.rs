@@ -107,29 +107,38 @@ impl Model {
             let reason = format!("{} placement groups need its copies ({})", needing.len(), of(&needing));
             return Err(MetaError::RemovalRefused { what, reason, hint });
         }
-        let is_last = |pg: &&PgId| self.groups.get(pg).is_some_and(|group| !self.survives(group, devices));
+        let is_last = |pg: &&PgId| {
+            let misses = |group: &GroupRecord| self.is_missed(&group.class) && !self.survives(group, devices);
+            self.groups.get(pg).is_some_and(|group| misses(group))
+        };
         let last: BTreeSet<PgId> = needing.iter().filter(is_last).copied().collect();
         if last.is_empty() {
             return Ok(());
         }
         let reason = format!(
-            "it has what no other device certainly has: the last copy, or one of too few, of {} placement groups ({})",
+            "it has what no other device that serves certainly has: the last copy, or one of too few, of {} placement \
+             groups ({})",
             last.len(),
             of(&last)
         );
         let classes: BTreeSet<&str> =
             last.iter().filter_map(|pg| self.groups.get(pg)).map(|group| group.class.as_str()).collect();
         let hint = format!(
-            "bring it back, or the other devices that have failed; or delete those volumes and their storage class ('azekura \
-             class delete {}'), which gives their data up",
+            "bring it back, or the other devices that have failed or are away; or delete the volumes of the storage class {0} \
+             and then that ('azekura class delete {0}'), which gives their data up",
             classes.first().copied().unwrap_or_default()
         );
         Err(MetaError::RemovalRefused { what, reason, hint })
     }
 
-    /// Whether a group has every acknowledged write without these devices.
+    /// Whether a group has every acknowledged write without these devices, on devices that serve now. One that is away
+    /// may be given up next, and what is to replace these copies can't be made of it.
     fn survives(&self, group: &GroupRecord, without: &BTreeSet<DeviceId>) -> bool {
-        let left = group.in_sync.iter().filter(|device| !without.contains(device)).count();
+        let serves = |device: &&DeviceId| {
+            let removed = self.devices.get(device).is_none_or(|device| device.removed);
+            !without.contains(device) && !removed && self.is_device_alive(**device)
+        };
+        let left = group.in_sync.iter().filter(serves).count();
         match self.classes.get(&group.class).map(|class| class.ack_rule) {
             Some(AckRule::All) => left > 0,
             // A write may be on any majority of the copies.

@@ -140,6 +140,54 @@ fn the_last_copy_is_not_given_up() {
     assert!(refusal(model.check_node_removal(NodeId(2), true)).0.contains("one of too few"));
 }
 
+/// Two dead nodes are given up one after the other, and neither removal sees that the other copy is given up as well.
+#[test]
+fn a_copy_that_nobody_serves_is_not_what_is_left() {
+    let mut model = cluster();
+    for id in [1, 2] {
+        gone(&mut model, &format!("alive/{id}"));
+    }
+    for node in [1, 2] {
+        assert!(refusal(model.check_node_removal(NodeId(node), true)).0.contains("the last copy"));
+    }
+    // Of one whose record says so, the copy does not count either.
+    let mut model = cluster();
+    gone(&mut model, "alive/2");
+    model.check_node_removal(NodeId(2), true).unwrap();
+    let mut record = model.devices[&DeviceId(1)].record.clone();
+    record.removed = true;
+    put(&mut model, "devices/1", serde_json::to_value(record).unwrap());
+    assert!(refusal(model.check_node_removal(NodeId(2), true)).0.contains("the last copy"));
+    // Nor of one that has failed.
+    let mut model = cluster();
+    gone(&mut model, "alive/2");
+    let mut record = serde_json::to_value(&model.devices[&DeviceId(1)].record).unwrap();
+    record["failure"] = serde_json::json!({ "kind": "stopped", "reason": "", "since": "" });
+    put(&mut model, "devices/1", record);
+    assert!(refusal(model.check_node_removal(NodeId(2), true)).0.contains("the last copy"));
+}
+
+/// The way out that the refusal names: what was in the volumes is given up with them.
+#[test]
+fn the_last_copies_go_when_their_volumes_have() {
+    let mut model = cluster();
+    let layer = |state: &str| serde_json::json!({ "id": 1, "volume": 1, "parent": null, "state": state, "class": "c" });
+    put(&mut model, "layers/1", layer("head"));
+    for id in [1, 2] {
+        gone(&mut model, &format!("alive/{id}"));
+    }
+    assert!(refusal(model.check_node_removal(NodeId(1), true)).0.contains("the last copy"));
+    gone(&mut model, "volumes/v");
+    put(&mut model, "layers/1", layer("deleted"));
+    put(&mut model, "layers/1/dropped/3", serde_json::json!({}));
+    for node in [1, 2] {
+        assert_eq!(model.ended_layers(), [], "node {node} may come back with it");
+        model.check_node_removal(NodeId(node), true).unwrap();
+        mark_removed(&mut model, node);
+    }
+    assert_eq!(model.ended_layers(), [azekura_base::LayerId(1)]);
+}
+
 #[test]
 fn an_attached_node_is_not_removed() {
     let mut model = cluster();

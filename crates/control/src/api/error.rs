@@ -57,6 +57,7 @@ impl From<MetaError> for ApiError {
             | E::NotAttached { .. }
             | E::NodeAbsent { .. }
             | E::RemovalRefused { .. }
+            | E::GroupsGivenUp { .. }
             | E::KeysRefused { .. }
             | E::KeyTaken { .. }
             | E::Removed { .. }

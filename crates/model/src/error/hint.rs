@@ -109,6 +109,9 @@ impl MetaError {
                 "the snapshot that was made holds all of it; look at 'azekura status', and try again".into()
             }
             E::Interrupted { .. } | E::CutEnded { .. } | E::NoGroups { .. } | E::Contended { .. } => "try again".into(),
+            E::GroupsGivenUp { class, .. } => {
+                format!("take another class, or 'azekura class delete {class}' and make it anew")
+            }
             E::WrongCluster { .. } => {
                 "start the node with its own cluster's servers (--config), or with a new data folder".into()
             }

@@ -63,8 +63,10 @@ pub fn removal_step(model: &Model, step: &RemovalStep) -> Txn {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{cluster, run, txn_of};
+    use super::super::volumes::{VolumeDeletion, VolumeSpec, create_volume, delete_volume};
     use super::*;
-    use crate::{AliveRecord, Memory, MetaError};
+    use crate::{AliveRecord, Memory, MetaError, VolumeAccess};
+    use azekura_base::LogicalBlock;
 
     /// Nodes 1 to 3, and a device of the third that no group names.
     fn three_nodes() -> Memory {
@@ -126,10 +128,39 @@ mod tests {
     }
 
     #[test]
+    fn no_volume_is_made_where_all_copies_were_given_up() {
+        let mut memory = three_nodes();
+        let delete = |memory: &mut Memory, name: &str| {
+            let id = memory.model().volumes[name].id;
+            run(memory, |records| delete_volume(records, name, id, VolumeDeletion::default())).unwrap();
+        };
+        delete(&mut memory, "v");
+        let spec = VolumeSpec {
+            name: "w".into(),
+            size_bytes: 4096,
+            class: "c".into(),
+            access: VolumeAccess::Exclusive,
+            key: None,
+            logical_block: LogicalBlock::Bytes512,
+            limits: None,
+        };
+        for device in [1, 2] {
+            let made = run(&mut memory, |records| create_volume(records, &spec, &format!("u{device}"), ""));
+            assert!(made.is_ok(), "{made:?}");
+            delete(&mut memory, "w");
+            run(&mut memory, |records| remove_device(records, DeviceId(device), true)).unwrap();
+        }
+        let made = run(&mut memory, |records| create_volume(records, &spec, "u3", ""));
+        assert!(matches!(&made, Err(MetaError::GroupsGivenUp { groups: 1, .. })), "{made:?}");
+    }
+
+    #[test]
     fn a_step_that_others_overtook_changes_nothing() {
         let mut memory = three_nodes();
         let busy = run(&mut memory, |records| remove_device(records, DeviceId(1), false));
         assert!(matches!(busy, Err(MetaError::RemovalRefused { .. })), "{busy:?}");
+        let life = crate::encode(&AliveRecord { node: NodeId(1), since: String::new() });
+        assert!(memory.hold(&Key::Alive(NodeId(1)).to_string(), Some(life)) > 0);
         run(&mut memory, |records| remove_device(records, DeviceId(2), true)).unwrap();
         let before = memory.model().clone();
         let [step] = &before.removal_steps()[..] else { panic!("{:?}", before.removal_steps()) };

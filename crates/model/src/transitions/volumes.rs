@@ -1,6 +1,6 @@
 //! Volumes: made, grown and deleted by one change each.
 
-use azekura_base::{BLOCK_SIZE, IoLimits, LayerId, LogicalBlock, VOLUME_SIZE_MAX, VolumeId};
+use azekura_base::{BLOCK_SIZE, DeviceId, IoLimits, LayerId, LogicalBlock, PgId, VOLUME_SIZE_MAX, VolumeId};
 
 use super::data_keys;
 use super::projects::{Accounts, check_project_name, use_revision};
@@ -122,6 +122,16 @@ pub fn usable_capacity_bytes(model: &Model) -> u128 {
     used.map(|device| u128::from(device.usable_bytes())).sum()
 }
 
+/// Refuses a class that has groups whose copies were all given up, with the volumes that it had.
+fn check_groups(model: &Model, class: &ClassRecord) -> Result<(), MetaError> {
+    let removed = |device: &DeviceId| model.devices.get(device).is_some_and(|device| device.removed);
+    let given_up = |pg: &&PgId| model.groups.get(pg).is_some_and(|group| group.in_sync.iter().all(removed));
+    match class.groups.iter().filter(given_up).count() {
+        0 => Ok(()),
+        groups => Err(MetaError::GroupsGivenUp { class: class.name.clone(), groups }),
+    }
+}
+
 /// Refuses `more_bytes` of volume if the class's overcommit limit would be passed.
 pub fn check_overcommit(model: &Model, class: &ClassRecord, more_bytes: u64) -> Result<(), MetaError> {
     let requested_bytes = u128::from(more_bytes) * u128::from(class.copies);
@@ -204,6 +214,7 @@ pub fn create_volume(records: &Records<'_>, spec: &VolumeSpec, uuid: &str, creat
     if policy.groups.is_empty() {
         return Err(MetaError::NoGroups { class: spec.class.clone() }.into());
     }
+    check_groups(records.known_model(), &policy)?;
     check_overcommit(records.model(volumes.mod_revision())?, &policy, spec.size_bytes)?;
     check_logical_block(records.known_model(), spec.logical_block)?;
     let id = volumes.next_id()?;
