@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use azekura_api::endpoint::{DeviceDrain, DeviceUndrain, NodeDrain, NodeUndrain};
 use azekura_api::{ClusterStats, DeviceView};
-use azekura_base::{DeviceId, Size};
-use azekura_model::{DeviceState, Kind, MetaError, Model};
+use azekura_base::{DeviceId, NodeId, Size};
+use azekura_model::{DeviceRecord, DeviceState, FailureKind, Kind, MetaError, Model};
 use azekura_plans::homes::{check_drain, takes_drained};
 
 use super::call::{Answer, Call, Reply};
@@ -76,25 +76,45 @@ fn check(model: &Model, stats: &ClusterStats, what: &str, devices: &[DeviceId]) 
     Ok(())
 }
 
-/// The device that people mean by its number, `NODE/NAME`, or a name that only one device has.
+/// The device that people mean by its number, `NODE/NAME`, or a name that only one device has. What was removed, or is
+/// gone for good, may have left its name to another, which is meant then.
 pub(super) fn find_device(model: &Model, name: &str) -> Result<DeviceId, MetaError> {
+    find(model, name, &[is_there])
+}
+
+/// The same of somebody who means one that is gone for good, if such a one has the name.
+pub(super) fn find_lost_device(model: &Model, name: &str) -> Result<DeviceId, MetaError> {
+    find(model, name, &[|device| !device.removed && is_lost(device), is_there])
+}
+
+fn is_there(device: &DeviceRecord) -> bool {
+    !device.removed && !is_lost(device)
+}
+
+fn is_lost(device: &DeviceRecord) -> bool {
+    device.failure.as_ref().is_some_and(|failure| failure.kind == FailureKind::Lost)
+}
+
+/// The device of this name: one that is as the first of `meant` says, if there is one, else as the second, else any.
+fn find(model: &Model, name: &str, meant: &[fn(&DeviceRecord) -> bool]) -> Result<DeviceId, MetaError> {
     if let Some(id) = name.parse().ok().map(DeviceId).filter(|id| model.devices.contains_key(id)) {
         return Ok(id);
     }
     let (node, own) = name.split_once('/').map_or((None, name), |(node, own)| (Some(node), own));
     let on = |id| model.nodes.get(&id).map(|found| found.name.as_str());
-    let matching: Vec<DeviceId> = model
-        .devices
-        .values()
-        .filter(|device| device.name == own && node.is_none_or(|node| on(device.node) == Some(node)))
-        .map(|device| device.id)
-        .collect();
-    match matching[..] {
-        [device] => Ok(device),
-        [_, _, ..] => {
-            let full = |id: &DeviceId| format!("{}/{own}", on(model.devices[id].node).unwrap_or("?"));
+    let called = |device: &&DeviceRecord| device.name == own && node.is_none_or(|node| on(device.node) == Some(node));
+    let all: Vec<&DeviceRecord> = model.devices.values().map(|device| &device.record).filter(called).collect();
+    let those = |are: &fn(&DeviceRecord) -> bool| all.iter().copied().filter(|device| are(device)).collect::<Vec<_>>();
+    match meant.iter().map(those).find(|some| !some.is_empty()).unwrap_or(all.clone())[..] {
+        [device] => Ok(device.id),
+        ref several @ [_, _, ..] => {
+            let nodes: BTreeSet<NodeId> = several.iter().map(|device| device.node).collect();
+            let full = |device: &&DeviceRecord| {
+                let name = format!("{}/{own}", on(device.node).unwrap_or("?"));
+                if nodes.len() == several.len() { name } else { format!("{name} (number {})", device.id) }
+            };
             // By name: which node came to the cluster first says nothing to people.
-            let devices = matching.iter().map(full).collect::<BTreeSet<_>>().into_iter().collect();
+            let devices = several.iter().map(full).collect::<BTreeSet<_>>().into_iter().collect();
             Err(MetaError::Ambiguous { name: name.to_owned(), devices })
         }
         [] => Err(MetaError::NotFound { kind: Kind::Device, name: name.to_owned() }),
@@ -110,7 +130,6 @@ fn devices_of(model: &Model, name: &str) -> Result<Vec<DeviceId>, MetaError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use azekura_base::NodeId;
     use azekura_model::Versioned;
     use serde_json::json;
     use std::sync::Arc;
@@ -136,5 +155,32 @@ mod tests {
         assert_eq!(find_device(&model, "2").unwrap(), DeviceId(2));
         let several = find_device(&model, "device-0").unwrap_err();
         assert_eq!(several.to_string(), "2 devices have the name 'device-0': n1/device-0, n2/device-0");
+    }
+
+    #[test]
+    fn a_device_that_is_gone_has_left_its_name_to_another() {
+        let mut model = Model::default();
+        let node =
+            json!({ "id": 1, "uuid": "u", "name": "n1", "data_address": "127.0.0.1:1", "api_address": "127.0.0.1:2" });
+        Arc::make_mut(&mut model.nodes).insert(NodeId(1), versioned(serde_json::from_value(node).unwrap()));
+        let mut put = |id: u32, failure: Option<&str>| {
+            let failure = failure.map(|kind| json!({ "kind": kind, "reason": "", "since": "" }));
+            let device = json!({ "id": id, "uuid": "", "node": 1, "name": "device-0", "capacity_bytes": 1, "state": "up",
+                "failure": failure });
+            let device = versioned(serde_json::from_value(device).unwrap());
+            Arc::make_mut(&mut model.devices).insert(DeviceId(id), device);
+            let found = |found: Result<DeviceId, MetaError>| found.map_err(|error| error.to_string());
+            (found(find_device(&model, "n1/device-0")), found(find_lost_device(&model, "device-0")))
+        };
+        assert_eq!(put(1, Some("lost")), (Ok(DeviceId(1)), Ok(DeviceId(1))));
+        assert_eq!(put(2, None), (Ok(DeviceId(2)), Ok(DeviceId(1))));
+        assert_eq!(
+            put(1, None).0.unwrap_err(),
+            "2 devices have the name 'n1/device-0': n1/device-0 (number 1), n1/device-0 (number 2)"
+        );
+        assert_eq!(
+            put(1, Some("stopped")).1.unwrap_err().split_once(": ").unwrap().0,
+            "2 devices have the name 'device-0'"
+        );
     }
 }

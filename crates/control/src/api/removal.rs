@@ -9,7 +9,7 @@ use azekura_model::{Kind, MetaError, Model};
 
 use super::Api;
 use super::call::{Answer, Call};
-use super::drain::find_device;
+use super::drain::{find_device, find_lost_device};
 
 /// An answer waits this long for the leader to take what was removed out of the groups; the rest goes on by itself.
 const DONE_WAIT: Duration = Duration::from_secs(5);
@@ -27,7 +27,8 @@ pub(super) async fn node(Call { api, names: [name], query, .. }: Call<NodeRemove
 
 pub(super) async fn device(Call { api, names: [name], query, .. }: Call<DeviceRemove>) -> Answer<DeviceRemove> {
     let RemoveMember { lost } = query;
-    let device = find_device(&api.meta.model(), &name)?;
+    let find = if lost { find_lost_device } else { find_device };
+    let device = find(&api.meta.model(), &name)?;
     api.meta.remove_device(device, lost).await?;
     let left = wait(&api, |model| (!model.devices.contains_key(&device), vec![device]));
     Ok(RemovedView { removed: name, groups_left: left.await }.into())
