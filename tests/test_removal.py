@@ -84,6 +84,76 @@ def test_a_drained_node_is_removed_and_not_let_in_again(make_cluster):
     check(cluster.first)
 
 
+def test_dead_nodes_are_not_given_up_one_after_the_other(make_cluster):
+    cluster = make_cluster(nodes=3, config="etcd", device_size="512MiB")
+    cluster.create_volume(size="64MiB")
+    fill(cluster)
+    dead = cluster.nodes[1:]
+    for node in dead:
+        node.kill()
+    wait_until(lambda: not any(alive(cluster, node.name) for node in dead), 60, "their signs of life to end")
+    # Some groups have their only copies on these two.
+    for node in dead:
+        with pytest.raises(CliError, match="the last copy, or one of too few") as refused:
+            cluster.cli("node", "remove", node.name, "--lost")
+        assert "azekura class delete default" in str(refused.value), refused.value
+    for node in dead:
+        node.start()
+    cluster.wait_healthy()
+    check(cluster.first)
+    # The way out that the refusal names: the data is given up with its volume.
+    for node in dead:
+        node.kill()
+    wait_until(lambda: not any(alive(cluster, node.name) for node in dead), 60, "their signs of life to end")
+    cluster.delete_volume("vol1")
+    for node in dead:
+        cluster.cli("node", "remove", node.name, "--lost")
+    done = lambda: run_cli("class", "delete", "default", api=cluster.first.api)  # noqa: E731
+    wait_until(lambda: done().returncode == 0, 60, "the class to go")
+    wait_until(lambda: names(cluster) == {"n1"}, 60, "the nodes' records to go")
+    cluster.nodes = [cluster.first]
+    cluster.cli("class", "create", "solo", "--copies", 1)
+    cluster.cli("volume", "create", "vol1", "64MiB", "--class", "solo")
+    cluster.wait_healthy()
+    fill(cluster)
+
+
+def test_no_device_takes_the_place_of_one_that_is_away(make_cluster):
+    """A file system that was not mounted before the start."""
+    cluster = make_cluster(nodes=3, device_size="512MiB")
+    cluster.create_volume(size="64MiB")
+    fill(cluster)
+    third = cluster.nodes[2]
+    here, away = third.data / "device-0", cluster.folder / "away"
+    third.stop()
+    here.rename(away)
+    third.start()
+    wait_until(lambda: device(cluster, "n3")["failure"] == "lost", 60, "it to be missed")
+    assert not here.exists() and "is a file system not mounted there?" in third.log()
+    assert f"mkdir {here}" in third.log()
+    third.stop()
+    away.rename(here)
+    third.start()
+    wait_until(lambda: device(cluster, "n3")["failure"] is None, 60, "it to be back")
+    cluster.wait_healthy()
+    check(third)
+    # Gone for good: another one has its name, and the name means that one, or the lost one, as it must.
+    third.stop()
+    shutil.rmtree(here)
+    here.mkdir()
+    third.start()
+    wait_until(lambda: len(cluster.json("device", "list")) == 4, 60, "the new device")
+    cluster.cli("device", "drain", "n3/device-0")
+    cluster.cli("device", "undrain", "n3/device-0")
+    [lost] = [device["id"] for device in cluster.json("device", "list") if device["failure"] == "lost"]
+    cluster.cli("device", "remove", "n3/device-0", "--lost")
+    ids = lambda: [device["id"] for device in cluster.json("device", "list")]  # noqa: E731
+    wait_until(lambda: len(ids()) == 3, 60, "the lost one's record to go")
+    assert lost not in ids()
+    cluster.wait_healthy()
+    check(third)
+
+
 def test_classes_are_deleted_when_nobody_uses_them(make_cluster):
     cluster = make_cluster(nodes=2, device_size="512MiB")
     cluster.cli("class", "create", "solo", "--copies", "1")

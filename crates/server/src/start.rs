@@ -9,7 +9,7 @@ use crate::bridge::scrubs::{self, Intervals};
 use crate::bridge::statistics::{Failures, Statistics};
 use crate::checks::{self, client_memory, node_name};
 use crate::configuration::{self, Configuration};
-use crate::disk::data_folder::{DataFolder, NewDevices};
+use crate::disk::data_folder::{DataFolder, Known, NewDevices};
 use crate::disk::device::Limits;
 use crate::disk::disks;
 use crate::disk::identity::{IdentityFolder, node_key};
@@ -25,7 +25,7 @@ use crate::shards::Shards;
 use crate::vhost_sockets::VhostSockets;
 use anyhow::{Context, Result, anyhow, ensure};
 use azekura_api::JoinCluster;
-use azekura_base::{Endpoint, Shard, Transport};
+use azekura_base::{Endpoint, NodeId, Shard, Transport};
 use azekura_control::{Attacher, Doors};
 use azekura_frontend::ClientLimits;
 use azekura_meta::MetaClient;
@@ -71,9 +71,9 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
 
     let machine = joining::machine(&args, &node_name(&args)?, &folder.file.uuid, doors.key().name()?);
     let mut memory = Memory::open(folder.path(), &folder.file.uuid)?;
-    // Before the node is known to anybody: one that can't have its devices leaves nothing behind.
     let device_size = args.device_size.map(|size| size.bytes());
-    let (device_folders, limits) = device_folders(&folder, &args)?;
+    // Before the node is known to anybody: one that can't have its devices leaves nothing behind.
+    let made = folder.file.id.is_none().then(|| device_folders(&folder, &args, Known::None)).transpose()?;
     let client = tokio::select! {
         client = configuration.connect(&args, folder.file.id.is_none().then_some(&machine)) => client?,
         () = stop.wait() => return Ok(()),
@@ -82,6 +82,7 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
         join(&client, &mut folder, &mut memory, &args, &doors, &machine).await?;
     configuration.follow(&client);
     let node = identity.endpoint.node;
+    let (device_folders, limits) = made.map_or_else(|| device_folders(&folder, &args, known(&client, node)), Ok)?;
     let (report_sender, reported) = mpsc::unbounded_channel();
     let reports = |shard| Reports::of(shard, report_sender.clone());
     let opener = opener(&client, identity, &args, limits, reports(Shard(0)));
@@ -205,9 +206,16 @@ fn new_devices(args: &NodeArgs) -> Result<NewDevices> {
     })
 }
 
+/// Whether the cluster knows devices of this node.
+fn known(client: &MetaClient, node: NodeId) -> Known {
+    let model = client.model();
+    let some = model.devices.values().any(|device| device.node == node && !device.removed);
+    if some { Known::Some } else { Known::None }
+}
+
 /// The names and folders of the node's devices, and what each of them may take.
-fn device_folders(folder: &DataFolder, args: &NodeArgs) -> Result<(Vec<(String, PathBuf)>, Limits)> {
-    let folders = folder.devices(&new_devices(args)?)?;
+fn device_folders(folder: &DataFolder, args: &NodeArgs, known: Known) -> Result<(Vec<(String, PathBuf)>, Limits)> {
+    let folders = folder.devices(&new_devices(args)?, known)?;
     let map_bytes = map_bytes(args.memory.map(|size| size.bytes()), folders.len())?;
     Ok((folders, Limits { flush: !args.power_loss_protected, map_bytes }))
 }

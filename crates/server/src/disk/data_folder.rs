@@ -40,6 +40,13 @@ pub enum NewDevices {
     Disks(Vec<Disk>),
 }
 
+/// Devices of a node that the cluster knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    None,
+    Some,
+}
+
 /// The database of the configuration server in a data folder.
 #[must_use]
 pub fn config_database(folder: &Path) -> PathBuf {
@@ -205,11 +212,21 @@ impl DataFolder {
     /// were named, and that gets none of them, does not start. Where patterns alone are given, machines without a blank
     /// disk are expected: such a node has no devices, and serves the volumes that others keep.
     ///
+    /// Where `known` devices of the node are all away, no file takes their place: a file system is not mounted, perhaps.
+    ///
     /// # Errors
     /// When the folder can't be read, or a node's first devices can't be made.
-    pub fn devices(&self, new: &NewDevices) -> Result<Vec<(String, PathBuf)>> {
+    pub fn devices(&self, new: &NewDevices, known: Known) -> Result<Vec<(String, PathBuf)>> {
         let mut numbers = self.device_numbers()?;
         match new {
+            NewDevices::Files { .. } if numbers.is_empty() && known == Known::Some => {
+                let path = self.path.display();
+                tracing::error!(
+                    "none of the node's devices is in {path}, and no new one is made in their place: is a file system not \
+                     mounted there? Then stop the node, mount it, and start the node. If the devices are gone for good, \
+                     'mkdir {path}/device-0' and a start make a new one"
+                );
+            }
             NewDevices::Files { size, count } if numbers.is_empty() => {
                 room::check(&self.path, *size, *count)?;
                 numbers = (0..*count).collect();
