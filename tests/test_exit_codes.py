@@ -29,6 +29,8 @@ def test_scripts_can_tell_failures_apart(make_cluster):
     assert ends(node, "volume", "show") == (USAGE, "usage")
     assert ends(node, "volume", "show", "vol1", "--nothing-such") == (USAGE, "usage")
     assert ends(node, "volume", "list", api=f"http://{HOST}:{free_port()}") == (NOT_NOW, "unreachable")
+    cluster.cli("target", "create", "t", "--volume", "vol1")
+    assert ends(node, "target", "remove", "t", "vol2") == (NOT_FOUND, "not_found")
     assert ends(node, "volume", "delete", "vol1") == (FAILED, "failed"), "nobody can be asked here"
 
 
@@ -44,6 +46,18 @@ def test_the_first_node_that_answers_is_asked(make_cluster):
         first.process.resume()
     nobody = run_cli("volume", "list", api=f"{away},http://{HOST}:{free_port()}")
     assert nobody.returncode == NOT_NOW and nobody.stderr.count("no answer from") == 2, nobody.stderr
+
+
+def test_what_is_wrong_here_is_told_whoever_is_asked(make_cluster, folder, monkeypatch):
+    cluster = make_cluster(nodes=2, config="etcd", api_access="grants")
+    token = folder / "token"
+    token.write_text("azt_nothing\n")
+    token.chmod(0o644)
+    monkeypatch.setenv("AZEKURA_TOKEN_FILE", str(token))
+    urls = [f"https://{HOST}:{node.api_port}" for node in cluster.nodes]
+    one, all_of_them = (run_cli("volume", "list", api=api) for api in (urls[0], ",".join(urls)))
+    assert one.returncode == FAILED and "chmod 600" in one.stderr, one
+    assert (all_of_them.returncode, all_of_them.stderr) == (one.returncode, one.stderr)
 
 
 def test_who_may_not_hears_that(make_cluster):

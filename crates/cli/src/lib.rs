@@ -205,17 +205,18 @@ impl ApiArgs {
     }
 }
 
-/// A client of the first of several APIs that answers. One that can't be asked is passed over, too.
+/// A client of the first of several APIs that answers. One that can't be asked, for what is wrong here, is passed over,
+/// too, and told of if none answers: to ask again would not help.
 fn first_that_answers(urls: &[&str]) -> Result<Client, CliError> {
-    let mut why = Vec::new();
+    let (mut wrong, mut why) = (None, Vec::new());
     for url in urls {
         match login::client(url) {
             Ok(client) if client.answers(ANSWER_WITHIN) => return Ok(client),
             Ok(client) => why.push(format!("no answer from {} within {} s", client.url(), ANSWER_WITHIN.as_secs())),
-            Err(error) => why.push(error.message().to_owned()),
+            Err(error) => wrong = wrong.or(Some(error)),
         }
     }
-    Err(CliError::unreachable(why.join("; ")))
+    Err(wrong.unwrap_or_else(|| CliError::unreachable(why.join("; "))))
 }
 
 /// All commands with their options and texts.

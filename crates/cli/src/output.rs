@@ -71,15 +71,15 @@ impl CliError {
         CliError { failure: Failure::USAGE, ..CliError::new(message) }
     }
 
+    /// There is nothing of that name, as was found out here.
+    pub fn missing(message: impl Into<String>) -> CliError {
+        CliError { failure: Failure::of(ErrorCode::NotFound), ..CliError::new(message) }
+    }
+
     /// Nobody answers, for these reasons.
     pub fn unreachable(reasons: impl Into<String>) -> CliError {
         let hint = "is a node running there? --api or AZEKURA_API name the APIs of other nodes, with commas between";
         CliError { failure: Failure::UNREACHABLE, ..CliError::new(reasons) }.hint(hint)
-    }
-
-    /// What happened, without the hint.
-    pub fn message(&self) -> &str {
-        &self.message
     }
 
     /// It failed after something was done already.

@@ -130,7 +130,7 @@ impl RemoveArgs {
                 // No number comes to be another volume's meanwhile.
                 let shown = client.ask::<TargetShow>([target.clone()], &NoQuery {})?;
                 let unit = shown.units.iter().find(|unit| unit.volume == volume);
-                let none = || CliError::new(format!("the volume '{volume}' is no unit of the target '{target}'"));
+                let none = || CliError::missing(format!("the volume '{volume}' is no unit of the target '{target}'"));
                 unit.ok_or_else(|| none().hint(format!("'azekura target show {target}' shows its units")))?.lun
             }
         };
