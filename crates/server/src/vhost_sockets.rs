@@ -246,14 +246,15 @@ impl VhostSockets {
         let socket = Socket { volume: volume.ok_or("there is no such volume")?, name, path };
         let mut sockets = self.sockets.lock().await;
         let known = sockets.0.iter().position(|other| other.path == socket.path);
-        let is_open = sockets.1.contains(&socket.path);
+        let is_socket = fs::symlink_metadata(&socket.path).is_ok_and(|found| found.file_type().is_socket());
+        let is_open = sockets.1.contains(&socket.path) && is_socket;
         match known.map(|index| &sockets.0[index]) {
             Some(other) if *other == socket && is_open => return Ok(()),
             Some(other) if *other != socket => {
                 return Err(format!("volume {} is served at {}: name another one", other.name, other.path.display()));
             }
-            // It could not be opened before.
-            Some(_) => {}
+            // It could not be opened before, or somebody has removed its file.
+            Some(_) => self.close(&socket, &mut sockets.1),
             None if sockets.0.len() >= SOCKETS_MAX => {
                 return Err(format!("it has {SOCKETS_MAX} of them, which is the most: take one back"));
             }
@@ -281,7 +282,7 @@ impl VhostSockets {
         let is_meant = |other: &Socket| other.name == name && path.as_ref().is_none_or(|path| *path == other.path);
         let (gone, left): (Vec<Socket>, Vec<Socket>) = sockets.0.iter().cloned().partition(is_meant);
         if gone.is_empty() {
-            return Err("it was not made by 'azekura volume expose'".to_owned());
+            return Err("no socket of it there was made by 'azekura volume expose'".to_owned());
         }
         self.keep(&left)?;
         sockets.0 = left;

@@ -46,14 +46,14 @@ async fn shown(api: &Api, name: String, body: ExposeVolume, ends: bool) -> Answe
         at(api, &model, node, asked).await
     };
     outcome.map_err(|why| {
-        let doing = if ends { "goes on being served" } else { "is not served" };
+        let doing = if ends { "is not taken from" } else { "is not served at" };
         let (code, why) = match why {
             Why::Refused(why) => (ErrorCode::Refused, why),
             Why::Away(why) => (ErrorCode::Unavailable, why),
         };
         ApiError::new(
             code,
-            format!("volume '{name}' {doing} at that socket of node {}: {why}", node_name(&model, node)),
+            format!("volume '{name}' {doing} that socket of node {}: {why}", node_name(&model, node)),
             None,
         )
     })?;
