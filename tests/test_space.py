@@ -128,7 +128,8 @@ def test_space_adds_up(make_cluster):
         assert device["physical_bytes"] == device["reserved_bytes"] + device["capacity_bytes"]
         assert device["capacity_bytes"] == device["used_bytes"] + device["free_bytes"]
     assert sum(device["used_bytes"] for device in space["devices"]) == whole["used_bytes"]
-    assert sum(device["capacity_bytes"] for device in space["devices"]) == whole["capacity_bytes"] == whole["usable_bytes"]
+    capacity = sum(device["capacity_bytes"] for device in space["devices"])
+    assert capacity == whole["capacity_bytes"] == whole["usable_bytes"]
     cluster.nodes[2].kill()
     wait_until(lambda: "NOT in the figures: node n3" in cluster.cli("space"), 30, "a node that is missing")
 

@@ -72,7 +72,6 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
     let machine = joining::machine(&args, &node_name(&args)?, &folder.file.uuid, doors.key().name()?);
     let mut memory = Memory::open(folder.path(), &folder.file.uuid)?;
     let device_size = args.device_size.map(|size| size.bytes());
-    // Before the node is known to anybody: one that can't have its devices leaves nothing behind.
     let made = folder.file.id.is_none().then(|| device_folders(&folder, &args, Known::None)).transpose()?;
     let client = tokio::select! {
         client = configuration.connect(&args, folder.file.id.is_none().then_some(&machine)) => client?,
@@ -213,7 +212,8 @@ fn known(client: &MetaClient, node: NodeId) -> Known {
     if some { Known::Some } else { Known::None }
 }
 
-/// The names and folders of the node's devices, and what each of them may take.
+/// The names and folders of the node's devices, and what each of them may take. At a first start this is asked before
+/// anybody knows the node: one that can't have its devices leaves nothing behind.
 fn device_folders(folder: &DataFolder, args: &NodeArgs, known: Known) -> Result<(Vec<(String, PathBuf)>, Limits)> {
     let folders = folder.devices(&new_devices(args)?, known)?;
     let map_bytes = map_bytes(args.memory.map(|size| size.bytes()), folders.len())?;

@@ -54,6 +54,11 @@ use writer::Writer;
 
 use crate::stream::ReceiverStream;
 
+/// Requests that a connection's client may have given up before they were looked at; with more the connection ends, and
+/// all that is under way on it fails. After this process has stood still for a while, each group of a node may have
+/// given one up.
+const GIVEN_UP_MAX: usize = 4096;
+
 /// A running embedded server; stops when dropped, or with [`EmbeddedServer::stop`].
 ///
 /// # How it is driven
@@ -124,6 +129,7 @@ impl EmbeddedServer {
         let admission = tls.as_ref().map(|tls| Admission::new(tls.own(), keys));
         let gate = Gate(admission.clone());
         let router = tonic::transport::Server::builder()
+            .http2_max_pending_accept_reset_streams(Some(GIVEN_UP_MAX))
             .add_service(InterceptedService::new(kv, gate.clone()))
             .add_service(InterceptedService::new(WatchServer::new(services.clone()), gate.clone()))
             .add_service(InterceptedService::new(LeaseServer::new(services.clone()), gate.clone()))

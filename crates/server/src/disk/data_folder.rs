@@ -212,7 +212,7 @@ impl DataFolder {
     /// were named, and that gets none of them, does not start. Where patterns alone are given, machines without a blank
     /// disk are expected: such a node has no devices, and serves the volumes that others keep.
     ///
-    /// Where `known` devices of the node are all away, no file takes their place: a file system is not mounted, perhaps.
+    /// Where `known` devices of the node are all away, no file takes their place: perhaps a file system is not mounted.
     ///
     /// # Errors
     /// When the folder can't be read, or a node's first devices can't be made.
