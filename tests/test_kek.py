@@ -77,6 +77,15 @@ def test_a_new_key_takes_the_place_of_the_old_one(cluster):
             assert client.read(0, len(DATA)) == DATA
     assert versions(cluster) == {2: 3}
 
+    # One that is needed is taken out of a node's file: the node serves on, and that it could not after a start is told.
+    key_file(n3, (3, "9"))
+    told = lambda: " ".join(cluster.json_of_unhealthy("status")["problems"])  # noqa: E731
+    wait_until(lambda: "node n3 does not have version 2 of 'file', which wraps 3 data keys" in told(), 60, "that")
+    with Client(n3.uri("one")) as client:
+        assert client.read(0, len(DATA)) == DATA
+    key_file(n3, (2, "8"))
+    cluster.wait_healthy()
+
 
 def test_without_a_key_file_it_is_said(make_cluster):
     cluster = make_cluster(nodes=1)

@@ -154,6 +154,23 @@ def test_no_device_takes_the_place_of_one_that_is_away(make_cluster):
     check(third)
 
 
+def test_files_that_are_deleted_are_missed_while_they_are_open(make_cluster):
+    cluster = make_cluster(nodes=3, device_size="512MiB")
+    cluster.create_volume(size="64MiB")
+    fill(cluster)
+    folder = cluster.nodes[2].data / "device-0"
+    shutil.rmtree(folder)
+    told = lambda: " ".join(cluster.json_of_unhealthy("status")["problems"])  # noqa: E731
+    wait_until(lambda: f"{folder}/log was deleted" in told(), 60, "it to be missed")
+    number = device(cluster, "n3")["id"]
+    assert f"azekura device drain {number}" in told()
+    # What it says can be done, and nothing is lost.
+    cluster.cli("device", "drain", number, "--wait", 80)
+    cluster.cli("device", "remove", number)
+    cluster.nodes.pop().stop()
+    check(cluster.first)
+
+
 def test_classes_are_deleted_when_nobody_uses_them(make_cluster):
     cluster = make_cluster(nodes=2, device_size="512MiB")
     cluster.cli("class", "create", "solo", "--copies", "1")

@@ -29,6 +29,9 @@ pub struct NodeSnapshot {
     /// Data keys of encrypted volumes that it does not have, and why.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub keys_missing: BTreeMap<u64, String>,
+    /// Keys that wrap data keys and that it does not have any more, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keks_lacking: Vec<String>,
     /// Resident memory, bytes.
     pub memory_bytes: u64,
     /// Processor time used since the start, seconds.

@@ -17,6 +17,7 @@ mod asking;
 mod by_secret;
 mod for_clone;
 mod known_kek;
+mod lacking;
 mod rewrap;
 
 pub use by_secret::NotOpened;

@@ -102,11 +102,11 @@ pub async fn serve(args: NodeArgs) -> Result<()> {
         shards: shards.clone(),
     });
     let holdings = tokio::spawn(holdings::tell(client.clone(), shards.clone(), following.known()));
-    let configured = following.configured();
+    let (configured, troubles) = (following.configured(), following.troubles());
     let mut follow = tokio::spawn(following.run(late));
     let (noting, scrubs) = scrubs::start(client.clone(), shards.clone(), node, Intervals::of(&args));
     let (alive, failures) = (client.keep_alive(node), Failures::default());
-    let statistics = Statistics::new(&shards, name, &failures, &keys, &configured, started);
+    let statistics = Statistics::new(&shards, name, (&failures, troubles), &keys, &configured, started);
     let plane = plane(&args, folder.path(), &data_plane, &client, identity, configured.clone()).await?;
     let attacher = Attacher::new(client.clone(), plane);
     let keeper = Keeper::new(attacher.clone(), client.clone(), shards.clone(), configured, node, identity.incarnation);

@@ -31,6 +31,18 @@ fn sealed(model: &Model, node: &str, snapshot: Option<&NodeSnapshot>) -> Option<
         .then(|| format!("node {node} does not serve these encrypted volumes, for want of their keys: {names} ({why})"))
 }
 
+/// Which wrapping keys a node lacks, if data keys are wrapped by them.
+fn lacking(node: &str, snapshot: Option<&NodeSnapshot>) -> Option<String> {
+    let keks = &snapshot?.keks_lacking;
+    (!keks.is_empty()).then(|| {
+        format!(
+            "node {node} does not have {}: after its next start it can't serve volumes for want of them; put the keys back \
+             ('azekura kek show' says which node has which)",
+            keks.join(", nor ")
+        )
+    })
+}
+
 /// Layers of nobody's that a note names.
 const FOUND_LAYERS_NAMED_MAX: usize = 8;
 /// What a primary's copy calls itself when it serves.
@@ -368,6 +380,7 @@ fn problems(
             problems.push(format!("node {} can't be asked at {}: {problem}", node.name, node.api_address));
         }
         problems.extend(sealed(model, &node.name, stats.snapshot.as_ref()));
+        problems.extend(lacking(&node.name, stats.snapshot.as_ref()));
     }
     for device in devices {
         let name = format!("device {} ({} of node {})", device.id, device.name, device.node_name);

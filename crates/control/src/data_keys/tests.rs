@@ -438,3 +438,20 @@ async fn an_answer_about_a_former_key_is_not_taken_for_one_about_the_next_of_its
     let fresh = fixture.seen_by("1").await;
     assert!(texts(&keys.state().ring, record.id) == texts(&fresh, record.id));
 }
+
+#[tokio::test]
+async fn a_node_tells_of_wrapping_keys_that_it_lacks() {
+    let mut fixture = Fixture::new("1");
+    assert!(fixture.keys.lacking(fixture.memory.model()).await.is_empty());
+    fixture.put(&fixture.draw().await);
+    assert!(fixture.keys.lacking(fixture.memory.model()).await.is_empty());
+    fixture.write_lines(&format!("2 {}\n", "2".repeat(64)));
+    let told = "version 1 of 'file', which wraps 1 data key";
+    assert_eq!(fixture.keys.lacking(fixture.memory.model()).await, [told]);
+    let path = fixture.folder.path().join("kek");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let [refused] = &fixture.keys.lacking(fixture.memory.model()).await[..] else { panic!() };
+    assert!(refused.starts_with(told) && refused.contains("chmod 600"), "{refused}");
+    // Who has none has chosen that.
+    assert!(DataKeys::new(None).lacking(fixture.memory.model()).await.is_empty());
+}

@@ -1,10 +1,12 @@
 //! The configuration, as the data plane and the devices' folders are told of it.
 
 use crate::bridge::admission::admission;
+use crate::bridge::deleted::{self, Deleted};
 use crate::bridge::holdings::Parents;
 use crate::bridge::portals::portals;
 use crate::bridge::reservations::ReservationViews;
 use crate::bridge::targets::targets;
+use crate::bridge::wrapping_keys;
 use crate::disk::device::DeviceDir;
 use crate::disk::initialise;
 use crate::disk::layers_file::Note;
@@ -27,6 +29,15 @@ use tokio::sync::{mpsc, watch};
 /// The clock is looked at so often where a client's grant has an end.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
 
+/// What still works, and would not after the node's next start.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Troubles {
+    /// Devices whose files were deleted.
+    pub(crate) deleted: watch::Sender<Deleted>,
+    /// Wrapping keys that the node lacks.
+    pub(crate) keks: watch::Sender<Vec<String>>,
+}
+
 /// Passes every change of the configuration on to the data plane, and that of layers to the devices' folders before;
 /// takes devices in that are open later than the node. What was seen is noted first.
 pub(crate) struct Following {
@@ -44,6 +55,8 @@ pub(crate) struct Following {
     /// The same, told when the data plane has the devices.
     known_sender: watch::Sender<Parents>,
     notes: Vec<Note>,
+    /// Devices whose files were deleted, and wrapping keys that the node lacks.
+    troubles: Troubles,
     keys: DataKeys,
     /// The secrets of hosts.
     secrets: watch::Receiver<Arc<OpenedSecrets>>,
@@ -67,6 +80,8 @@ impl Following {
         (keys, secrets): (DataKeys, watch::Receiver<Arc<OpenedSecrets>>),
         stop_initialising: &Arc<AtomicBool>,
     ) -> Following {
+        let troubles = Troubles::default();
+        tokio::spawn(wrapping_keys::look(client.clone(), keys.clone(), troubles.keks.clone()));
         Following {
             client: client.clone(),
             shards,
@@ -78,6 +93,7 @@ impl Following {
             known: Parents::new(),
             known_sender: watch::Sender::new(Parents::new()),
             notes: Vec::new(),
+            troubles,
             keys,
             secrets,
             admission: None,
@@ -94,6 +110,11 @@ impl Following {
         self.configured.subscribe()
     }
 
+    /// What people are told of that still works, and would not after the node's next start.
+    pub(crate) fn troubles(&self) -> Troubles {
+        self.troubles.clone()
+    }
+
     /// The tree of layers as the devices' folders have it, renewed when a device has been taken in.
     pub(crate) fn known(&self) -> watch::Receiver<Parents> {
         self.known_sender.subscribe()
@@ -105,9 +126,10 @@ impl Following {
         self.attend(shard, id, folder);
     }
 
-    /// From now on a device's folder is told of layers; the rest of its log is initialised.
+    /// From now on a device's folder is told of layers and watched, and the rest of its log is initialised.
     fn attend(&mut self, shard: Shard, id: DeviceId, folder: &Path) {
         self.notes.push(Note::new(id, folder.to_owned()));
+        tokio::spawn(deleted::look(id, folder.into(), self.troubles.deleted.clone()));
         self.known_sender.send_replace(self.known.clone());
         let Some(handle) = self.shards.of(shard).cloned() else { return };
         match DeviceDir::open(folder) {

@@ -2,6 +2,7 @@
 
 mod admission;
 pub(crate) mod attachments;
+mod deleted;
 pub(crate) mod following;
 mod found;
 pub(crate) mod holdings;
@@ -14,3 +15,4 @@ pub(crate) mod reservations;
 pub(crate) mod scrubs;
 pub(crate) mod statistics;
 pub(crate) mod targets;
+mod wrapping_keys;

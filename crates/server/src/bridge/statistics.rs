@@ -1,5 +1,6 @@
 //! What this node says about itself to the REST API: of all its shards together.
 
+use crate::bridge::following::Troubles;
 use crate::driver::commands::Inspection;
 use crate::driver::messages::Handles;
 use azekura_api::{
@@ -36,6 +37,8 @@ pub struct Statistics {
     pub name: String,
     /// Devices that are out of service.
     pub failures: Failures,
+    /// What would not work any more after the node's next start.
+    pub troubles: Troubles,
     /// The keys of encrypted volumes.
     pub keys: DataKeys,
     /// Up to which revision of the configuration the data plane has been told.
@@ -49,13 +52,13 @@ impl Statistics {
     pub fn new(
         shards: &Handles,
         name: String,
-        failures: &Failures,
+        (failures, troubles): (&Failures, Troubles),
         keys: &DataKeys,
         configured: &watch::Receiver<u64>,
         started: Instant,
     ) -> Statistics {
         let (shards, failures, keys) = (shards.clone(), Arc::clone(failures), keys.clone());
-        Statistics { shards, name, failures, keys, configured: configured.clone(), started }
+        Statistics { shards, name, failures, troubles, keys, configured: configured.clone(), started }
     }
 }
 
@@ -68,8 +71,15 @@ impl NodeStatistics for Statistics {
             snapshot.devices.sort_unstable_by_key(|device| device.id);
             snapshot.groups.sort_unstable_by_key(|group| (group.id, group.device));
             snapshot.keys_missing = self.keys.needed().into_iter().map(|(id, why)| (id.0, why)).collect();
+            snapshot.keks_lacking.clone_from(&self.troubles.keks.borrow());
             snapshot.name.clone_from(&self.name);
             snapshot.uptime_seconds = self.started.elapsed().as_secs_f64();
+            let deleted = self.troubles.deleted.borrow();
+            for device in &mut snapshot.devices {
+                let said = deleted.get(&DeviceId(device.id)).cloned();
+                device.problem = device.problem.take().or(said);
+            }
+            drop(deleted);
             let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
             // One that took long to be opened may be there by now.
             snapshot.devices.retain(|device| !failures.contains_key(&DeviceId(device.id)));
