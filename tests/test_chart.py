@@ -73,6 +73,7 @@ SETS = {
             {"name": "large", "parameters": {"logicalBlockSize": "4096"}},
         ],
     },
+    "room": {**LAB, "csi": {"storageCapacity": True}},
     "little": {
         **LAB,
         "snapshots": {"enabled": False},
@@ -171,6 +172,7 @@ def test_the_check_of_schemas_can_fail(tmp_path):
         ({**LAB, "csi": {"attach": "iscsi"}}, "attach"),
         ({**LAB, "csi": {"snapshotMetadata": {"enabled": True}}}, "tlsSecret"),
         ({**LAB, "csi": {"orphans": {"schedule": "daily"}}}, "schedule"),
+        ({**LAB, "csi": {"storageCapacity": True, "controller": {"tokenSecret": "t"}}}, "csi.storageCapacity"),
         ({**LAB, "csi": {"attach": "nbd"}}, "attach"),
         ({**LAB, "node": {"storage": {"deviceSize": "100G"}}}, "deviceSize"),
         ({**LAB, "node": {"storage": {"devicePath": "/dev/sdb"}}}, "devicePath"),
@@ -370,3 +372,21 @@ def test_what_looks_for_orphans_only_lists():
     assert {verb for rule in rules for verb in rule["verbs"]} == {"list"}
     account = pod_of(objects, "CronJob", "azekura-csi-orphans")["serviceAccountName"]
     assert one(objects, "ClusterRoleBinding", "azekura-csi-orphans")["subjects"][0]["name"] == account
+
+
+def test_kubernetes_is_told_of_room_where_it_is_wanted():
+    def told(values):
+        objects = render(values)
+        pod = pod_of(objects, "Deployment", "azekura-csi-controller")
+        role = one(objects, "Role", "azekura-csi-controller")
+        named = {entry["name"] for each in pod["containers"] for entry in each.get("env", [])}
+        return (
+            one(objects, "CSIDriver", "csi.azekura.io")["spec"]["storageCapacity"],
+            [word for word in arguments(pod, "provisioner") if "capacity" in word],
+            "POD_NAME" in named,
+            {resource for rule in role["rules"] for resource in rule["resources"]},
+        )
+
+    words = ["--enable-capacity", "--capacity-ownerref-level=2"]
+    assert told(SETS["room"]) == (True, words, True, {"leases", "csistoragecapacities", "pods", "replicasets"})
+    assert told(LAB) == (False, [], False, {"leases"})

@@ -86,6 +86,9 @@ imagePullSecrets:
 {{- fail "csi.snapshotMetadata: tlsSecret names a Secret with tls.crt and tls.key, and caCert is the certificate (PEM) of the authority that has signed it; backup programs need both" -}}
 {{- end -}}
 {{- end -}}
+{{- if and .Values.csi.storageCapacity .Values.csi.controller.tokenSecret -}}
+{{- fail "csi.storageCapacity: a token of the role csi (csi.controller.tokenSecret) does not see how much room there is, and pods would wait for ever: leave one of them out" -}}
+{{- end -}}
 {{- if and (eq .Values.csi.attach "nvme") (not .Values.node.hostNetwork) -}}
 {{- fail "csi.attach is nvme: the kernel keeps a connection to the machine's node at 127.0.0.1, so node.hostNetwork has to be true" -}}
 {{- end -}}
