@@ -390,3 +390,15 @@ def test_kubernetes_is_told_of_room_where_it_is_wanted():
     words = ["--enable-capacity", "--capacity-ownerref-level=2"]
     assert told(SETS["room"]) == (True, words, True, {"leases", "csistoragecapacities", "pods", "replicasets"})
     assert told(LAB) == (False, [], False, {"leases"})
+
+
+def test_snapshots_of_groups_come_with_a_class():
+    def there(values):
+        objects = render(values)
+        words = arguments(pod_of(objects, "Deployment", "azekura-csi-controller"), "snapshotter")
+        named = [each["metadata"]["name"] for each in objects if each["kind"] == "VolumeGroupSnapshotClass"]
+        return named, [word.split("=")[-1] for word in words if "CSIVolumeGroupSnapshot" in word]
+
+    assert there(SETS["all"]) == (["azekura"], ["true"])
+    # The snapshotter looks for them unless it is told not to, and may not see them.
+    assert there(LAB) == ([], ["false"])
