@@ -402,3 +402,9 @@ def test_snapshots_of_groups_come_with_a_class():
     assert there(SETS["all"]) == (["azekura"], ["true"])
     # The snapshotter looks for them unless it is told not to, and may not see them.
     assert there(LAB) == ([], ["false"])
+
+
+def test_the_provisioner_may_mark_the_snapshot_that_it_reads():
+    rules = one(render(LAB), "ClusterRole", "azekura-csi-controller")["rules"]
+    [verbs] = [rule["verbs"] for rule in rules if rule["resources"] == ["volumesnapshots"]]
+    assert verbs == ["get", "list", "watch", "update"]
