@@ -166,6 +166,14 @@ pub(crate) fn none(what: &str, given: &HashMap<String, String>) -> Outcome<()> {
     }
 }
 
+/// Parameters of a VolumeGroupSnapshotClass, which has none. Kubernetes' own tests repeat its `deletionPolicy` among
+/// them. `Delete` can be passed over: the driver deletes what it is told to. `Retain` would be believed, and not kept.
+pub(crate) fn none_of_groups(given: &HashMap<String, String>) -> Outcome<()> {
+    let mut given = given.clone();
+    given.retain(|name, value| name != "deletionPolicy" || value != "Delete");
+    none("the VolumeGroupSnapshotClass", &given)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,6 +219,18 @@ mod tests {
             assert_eq!(other.secret("v", None).unwrap(), None);
             let refused = other.secret("v", secret()).unwrap_err();
             assert!(refused.message().contains("encrypt has to be 'secret'"), "{}", refused.message());
+        }
+    }
+
+    #[test]
+    fn a_class_of_groups_may_repeat_that_they_are_deleted() {
+        let none_of = |name: &str, value: &str| none_of_groups(&HashMap::from([(name.to_owned(), value.to_owned())]));
+        none_of("deletionPolicy", "Delete").unwrap();
+        none_of("csi.storage.k8s.io/volumegroupsnapshot/name", "x").unwrap();
+        for (name, value) in [("deletionPolicy", "Retain"), ("class", "c")] {
+            let status = none_of(name, value).unwrap_err();
+            assert_eq!(status.code(), tonic::Code::InvalidArgument);
+            assert!(status.message().contains(name), "{}", status.message());
         }
     }
 

@@ -65,7 +65,7 @@ impl Controller {
         request: CreateVolumeGroupSnapshotRequest,
     ) -> Outcome<CreateVolumeGroupSnapshotResponse> {
         let id = names::group(&request.name)?;
-        parameters::none("the VolumeGroupSnapshotClass", &request.parameters)?;
+        parameters::none_of_groups(&request.parameters)?;
         let volumes: BTreeSet<&str> = request.source_volume_ids.iter().map(String::as_str).collect();
         if volumes.is_empty() || volumes.contains("") {
             return Err(Status::invalid_argument("the request names no volumes (source_volume_ids)"));
