@@ -14,7 +14,7 @@ import pytest
 
 from tools.harness.process import wait_until
 from tools.kubernetes.images import POD
-from tools.kubernetes.place import MACHINE, ROOT, entered, environment
+from tools.kubernetes.place import MACHINE, ROOT, ZONE, entered, environment
 
 NAMESPACE = "azekura"
 WITHIN_S = 120
@@ -22,14 +22,21 @@ INSTALLED_WITHIN_S = 60
 CHART = Path(os.environ.get("AZEKURA_CHART", ROOT / "charts/azekura"))
 VALUES = {
     "etcd": {"machines": [MACHINE]},
-    "node": {"storage": {"deviceSize": "6GiB"}},
+    "node": {"storage": {"deviceSize": "6GiB"}, "siteFromZone": True},
     # The kernels that this runs on have no NVMe/TCP and no NBD.
     "csi": {"attach": "fuse", "controller": {"replicas": 1}},
     "snapshots": {"groups": True},
     # ext4 grows while it is mounted only by somebody with CAP_SYS_RESOURCE, which not every root has.
-    "storageClasses": [{"name": "azekura", "parameters": {"copies": "1", "csi.storage.k8s.io/fstype": "xfs"}}],
+    "storageClasses": [
+        {"name": "azekura", "parameters": {"copies": "1", "csi.storage.k8s.io/fstype": "xfs"}},
+        # For tools/kubernetes/driver-small.yaml.
+        {"name": "small", "parameters": {"copies": "1", "csi.storage.k8s.io/fstype": "ext4"}},
+    ],
     "volumeAttributesClasses": [{"name": "bronze", "parameters": {"iops": "500", "bandwidth": "20MiB"}}],
 }
+
+PLACE = {"topology.azekura.io/site": ZONE, "topology.azekura.io/host": MACHINE}
+TOLD_OF_ROOM = {"csi": {**VALUES["csi"], "storageCapacity": True}}
 
 
 def run(*command, text=None, check=True):
@@ -187,19 +194,114 @@ def test_an_upgrade_changes_what_it_is_told_to():
     assert in_pod("writer", "cat /data/file") == "later\n"
 
 
+def storage_class(name, binding, **parameters):
+    """Not one of the chart's: its classes of Azekura are made by the test."""
+    kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}}
+    parameters |= {"csi.storage.k8s.io/fstype": "xfs"}
+    return {**kind, "provisioner": "csi.azekura.io", "volumeBindingMode": binding, "parameters": parameters}
+
+
+def test_a_volume_is_made_near_its_pod():
+    assert PLACE.items() <= get("node", MACHINE)["metadata"]["labels"].items()
+    for name, home in (("away", ["--home", "zone-b"]), ("near", ["--home", ZONE]), ("anywhere", [])):
+        azekura("class", "create", name, "--copies", "1", *home)
+    for binding in ("WaitForFirstConsumer", "Immediate"):
+        name = binding.lower()
+        apply(storage_class(name, binding, **{"class": "away,near,anywhere"}), claim(name, storageClassName=name))
+        apply(pod(name, name))
+        ready("pod", name)
+        volume = get("pv", get("pvc", name)["spec"]["volumeName"])
+        assert "nodeAffinity" not in volume["spec"], "it can be used from everywhere"
+        made = json.loads(azekura("volume", "show", volume["spec"]["csi"]["volumeHandle"], "--json"))
+        assert made["class"] == "near", binding
+        delete(f"pod/{name}", f"pvc/{name}", f"storageclass/{name}")
+
+
+def why_it_waits(name):
+    def told():
+        conditions = get("pod", name)["status"].get("conditions", [])
+        return next(
+            (each["message"] for each in conditions if each["type"] == "PodScheduled" and "message" in each), None
+        )
+
+    return wait_until(told, WITHIN_S, f"the scheduler's word on pod {name}")
+
+
+def test_a_pod_whose_volume_has_no_room_waits():
+    install("upgrade", **TOLD_OF_ROOM)
+    kubectl("-n", NAMESPACE, "rollout", "status", "deployment/azekura-csi-controller", f"--timeout={WITHIN_S}s")
+    apply(storage_class("far", "WaitForFirstConsumer", **{"class": "away"}))
+
+    def room():
+        items = json.loads(kubectl("-n", NAMESPACE, "get", "csistoragecapacities", "-o", "json"))["items"]
+        return {item["storageClassName"]: item for item in items}
+
+    wait_until(lambda: {"azekura", "small", "far"} <= room().keys(), WITHIN_S, "what is told of room")
+    assert all(item["nodeTopology"]["matchLabels"] == PLACE for item in room().values())
+    assert room()["far"]["capacity"] == "0" != room()["azekura"]["capacity"]
+    apply(claim("large", "100Ti"), pod("large", "large"))
+    apply(claim("far", storageClassName="far"), pod("far", "far"))
+    apply(claim("fits"), pod("fits", "fits"))
+    ready("pod", "fits")
+    for name in ("large", "far"):
+        assert "did not have enough free storage" in why_it_waits(name)
+        assert get("pvc", name)["status"]["phase"] == "Pending"
+    names = ("large", "far", "fits")
+    delete(*(f"pod/{name}" for name in names))
+    delete("storageclass/far", *(f"pvc/{name}" for name in names))
+
+
+def test_volumes_are_snapshot_together():
+    group = {"labels": {"group": "both"}}
+    for name in ("left", "right"):
+        wanted = claim(name)
+        wanted["metadata"] |= group
+        apply(wanted, pod(name, name, f"echo {name} > /data/file; sync; sleep 1000000"))
+    for name in ("left", "right"):
+        ready("pod", name)
+        wait_until(lambda name=name: name in in_pod(name, "cat /data/file"), 10, "the file")
+    kind = {"apiVersion": "groupsnapshot.storage.k8s.io/v1", "kind": "VolumeGroupSnapshot", "metadata": {"name": "g"}}
+    selected = {"selector": {"matchLabels": group["labels"]}}
+    apply({**kind, "spec": {"volumeGroupSnapshotClassName": "azekura", "source": selected}})
+    ready("volumegroupsnapshot", "g", "jsonpath={.status.readyToUse}=true")
+    for name in ("left", "right"):
+        in_pod(name, "echo later > /data/file; sync")
+
+    def members():
+        """By the claims that they are of."""
+        items = json.loads(kubectl("get", "volumesnapshots", "-o", "json"))["items"]
+        items = [item for item in items if item.get("status", {}).get("volumeGroupSnapshotName") == "g"]
+        return {item["spec"]["source"].get("persistentVolumeClaimName"): item["metadata"]["name"] for item in items}
+
+    wait_until(lambda: members().keys() == {"left", "right"}, WITHIN_S, "the members of the group")
+    for name, snapshot in members().items():
+        ready("volumesnapshot", snapshot, "jsonpath={.status.readyToUse}=true")
+        source = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": snapshot}
+        apply(claim(f"{name}-then", dataSource=source), pod(f"{name}-then", f"{name}-then"))
+    names = [f"{name}{when}" for name in ("left", "right") for when in ("", "-then")]
+    for name in names:
+        ready("pod", name)
+        assert in_pod(name, "cat /data/file") == (name.removesuffix("-then") if "-then" in name else "later") + "\n"
+    delete(*(f"pod/{name}" for name in names))
+    delete("volumegroupsnapshot/g")
+    delete(*(f"pvc/{name}" for name in names))
+
+
 def nodes_are_up():
     kubectl("-n", NAMESPACE, "rollout", "status", "daemonset/azekura-node", f"--timeout={WITHIN_S}s")
 
 
 def test_a_folder_on_which_nothing_is_mounted_is_refused():
-    install("upgrade", node={"storage": {**VALUES["node"]["storage"], "mounted": True}})
+    install(
+        "upgrade", node={**VALUES["node"], "storage": {**VALUES["node"]["storage"], "mounted": True}}, **TOLD_OF_ROOM
+    )
     of_nodes = ["-l", "app.kubernetes.io/component=node", "-c", "mounted"]
 
     def refused():
         return "nothing is mounted at /var/lib/azekura" in kubectl("-n", NAMESPACE, "logs", *of_nodes, check=False)
 
     wait_until(refused, WITHIN_S, "the refusal")
-    install("upgrade")
+    install("upgrade", **TOLD_OF_ROOM)
     nodes_are_up()
     assert in_pod("writer", "cat /data/file") == "later\n"
 
@@ -209,7 +311,9 @@ def test_what_is_uninstalled_leaves_its_data():
     delete("pod/writer", "pod/restored", "pod/clone")
     wait_until(lambda: kubectl("get", "volumeattachment", "-o", "name") == "", WITHIN_S, "the attachments' end")
     run("helm", "uninstall", "azekura", "--namespace", NAMESPACE, "--wait")
-    install()
+    capacities = "-n", NAMESPACE, "get", "csistoragecapacities", "-o", "name"
+    wait_until(lambda: kubectl(*capacities) == "", WITHIN_S, "the end of what was told of room")
+    install(**TOLD_OF_ROOM)
     nodes_are_up()
     assert {volume["name"] for volume in json.loads(azekura("volume", "list", "--json"))} == before
     apply(pod("again", "one"))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import yaml
 
+from tools.image import files as machine
 from tools.image.oci import Image, Layer
 
 from .place import BUILT, IMAGES, PROGRAMS, ROOT
@@ -13,7 +14,8 @@ BUSYBOX = Path("/bin/busybox")
 PAUSE = "localhost/pause:1"
 POD = "localhost/pod:1"
 # The suite's images, by what their names end with before the tag: of all but agnhost its tests of storage ask for a
-# shell and the usual programs; agnhost is built with the suite.
+# shell and the usual programs; agnhost is built with the suite, and jessie-dnsutils has the machine's dd, which knows
+# oflag=nocache, and its shell, for busybox's takes its own dd wherever another one is.
 SUITE_IMAGES = ("agnhost", "busybox", "jessie-dnsutils", "nginx")
 
 
@@ -31,20 +33,29 @@ def of_program(program, at):
     return layer
 
 
-def pod_layer(agnhost=False):
+def pod_layer(agnhost=False, machines_dd=False):
     layer = Layer()
     for name in ("bin", "data", "dev", "etc", "mnt", "opt", "proc", "sys", "usr", "usr/bin", "var"):
         layer.folder(f"/{name}")
     layer.folder("/tmp", 0o1777)
     layer.file("/bin/busybox", BUSYBOX.read_bytes(), 0o755)
     for name in subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split():
-        if name != "busybox":
+        if name != "busybox" and not (machines_dd and name == "sh"):
             layer.link(f"/bin/{name}", "busybox")
     layer.link("/usr/bin/env", "/bin/busybox")
     layer.file("/etc/passwd", b"root:x:0:0:root:/:/bin/sh\n")
     layer.file("/etc/group", b"root:x:0:\n")
     if agnhost:
         layer.file("/agnhost", (PROGRAMS / "agnhost").read_bytes(), 0o755)
+    if machines_dd:
+        for name in ("lib", "lib64"):
+            layer.link(f"/{name}", f"usr/{name}")
+        layer.link("/bin/sh", "/usr/bin/dash")
+        for path, target, source in machine.closure([machine.program("dd"), machine.program("dash")]):
+            if target is not None:
+                layer.link(path, target)
+            else:
+                layer.file(path, source.read_bytes(), 0o755)
     return layer.close()
 
 
@@ -58,8 +69,13 @@ def write(name, layer, entrypoint=None):
 def suite_images(pod):
     listed = subprocess.run([PROGRAMS / "suite.test", "-list-images"], capture_output=True, text=True).stdout.split()
     names = [name for name in listed if name.split("/")[-1].split(":")[0] in SUITE_IMAGES]
-    agnhost = pod_layer(agnhost=True)
-    return [write(name, agnhost, ["/agnhost"]) if "agnhost" in name else write(name, pod) for name in names]
+    others = {"agnhost": pod_layer(agnhost=True), "jessie-dnsutils": pod_layer(machines_dd=True)}
+
+    def of(name):
+        kind = name.split("/")[-1].split(":")[0]
+        return write(name, others.get(kind, pod), ["/agnhost"] if kind == "agnhost" else None)
+
+    return [of(name) for name in names]
 
 
 def make(suite):

@@ -23,6 +23,7 @@ from .place import (
     PROGRAMS,
     READY,
     STATE,
+    ZONE,
     environment,
 )
 
@@ -241,6 +242,7 @@ def machine(programs, suite):
         f"--kubeconfig={KEYS}/kubelet.conf",
         f"--hostname-override={MACHINE}",
         f"--node-ip={ADDRESS}",
+        f"--node-labels=topology.kubernetes.io/zone={ZONE}",
         f"--cert-dir={STATE}/kubelet-keys",
         "--v=2",
     )

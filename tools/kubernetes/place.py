@@ -23,6 +23,7 @@ API_SERVICE = "10.96.0.1"
 PODS = "10.88.0.0/24"
 DOMAIN = "cluster.local"
 MACHINE = "node1"
+ZONE = "zone-a"
 
 CLUSTER_PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
 CONTAINERD = "/run/containerd/containerd.sock"
