@@ -48,7 +48,7 @@ def is_ready(node):
 
 
 def test_the_examples_of_the_page(make_cluster):
-    cluster = make_cluster()
+    cluster = make_cluster(device_size="1GiB")
     # A cluster is healthy before the devices of all its nodes are open.
     wait_until(lambda: is_ready(cluster.first), 300, "the node's devices")
     done = examples()

@@ -53,7 +53,7 @@ def test_a_node_is_emptied_while_a_client_writes(cluster):
 
 def test_what_can_not_be_drained_is_refused(cluster):
     """Too few failure domains, and things that are not there, with a word about what to do."""
-    cluster.cli("volume", "create", "wide", "1GiB", "--copies", 4)
+    cluster.cli("volume", "create", "wide", "256MiB", "--copies", 4)
     with pytest.raises(CliError, match=r"can't be drained: storage class 'replicated-4' keeps 4 copies") as refused:
         cluster.cli("node", "drain", "n2")
     assert "hint:" in str(refused.value)
