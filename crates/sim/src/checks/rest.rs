@@ -24,6 +24,8 @@ impl World {
     /// Everything that was begun ends, everything can be read, and the copies are equal.
     pub(crate) fn quiet_down(&mut self) {
         self.let_copies_stay(false);
+        // What hosts have left behind comes no more, or copies would be compared while it is written.
+        self.notice_abandoned(Duration::ZERO);
         let limit = self.now + QUIET_MAX + self.giving_up_max();
         let idle = World::is_idle;
         // What was sent to a device that kept silent, while there were faults, is asked for again by then.

@@ -4,7 +4,7 @@ use crate::cluster::front::Front;
 use crate::kernel::process::{Clock, Life};
 use crate::kernel::random::Random;
 use azekura_base::{NodeId, Shard};
-use azekura_frontend::Budgets;
+use azekura_frontend::{Budgets, Nexuses};
 use azekura_node::Node;
 use std::num::NonZeroU8;
 use std::sync::Arc;
@@ -66,6 +66,8 @@ pub(crate) fn shards_of_later(node: NodeId) -> Random {
 pub(crate) struct Machine {
     /// The shards of the process; none while none runs.
     loops: Vec<EventLoop>,
+    /// Whose sessions the process serves, on whichever shard.
+    pub(crate) nexuses: Nexuses,
     /// How many the process has, or its last one had.
     pub(crate) shards: NonZeroU8,
     /// What the process takes for the time.
@@ -83,6 +85,7 @@ impl Machine {
     pub(crate) fn new(random: Random, shards_random: Random) -> Machine {
         Machine {
             loops: Vec::new(),
+            nexuses: Nexuses::default(),
             shards: NonZeroU8::MIN,
             clock: Clock::new(),
             incarnation: 0,
@@ -156,6 +159,7 @@ impl Machine {
 
     /// The process runs.
     pub(crate) fn run(&mut self, nodes: Vec<Node>) {
+        self.nexuses = Nexuses::default();
         let budgets = Arc::default();
         self.loops = nodes.into_iter().map(|node| EventLoop::new(node, Arc::clone(&budgets))).collect();
     }

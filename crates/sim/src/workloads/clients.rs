@@ -45,15 +45,18 @@ struct PendingOp {
     expected: Vec<Value>,
 }
 
-/// A write that failed because it had waited for too long.
+/// A write that nobody waits for any more: it has failed, or its client has gone on without its connection.
 struct GivenUp {
     id: u64,
     life: Life,
     attachment: Generation,
+    client: Option<usize>,
     /// Whose it is, where hosts come through several nodes.
     host: Option<u64>,
     sectors: Range<u64>,
     at: Stamp,
+    /// By when its process knew, if it does.
+    known: Option<Stamp>,
 }
 
 /// Where clients write, in sectors.

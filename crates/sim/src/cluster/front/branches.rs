@@ -1,7 +1,7 @@
 //! Connections of a process that have no clients of their own: parts of sessions.
 
 use super::session::{Session, SessionWire};
-use super::{Connection, Line, Shared};
+use super::{Connection, Line, Shared, Who};
 use crate::cluster::events::Event;
 use crate::cluster::records::VOLUME_ID;
 use crate::cluster::{Cluster, Scene};
@@ -14,9 +14,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 impl<S: Scene> Cluster<S> {
-    /// What a client of a host and its session share, and the session.
-    pub(super) fn session_of(line: Line, host: Option<HostName>) -> (Shared, Client) {
-        let wire = Rc::new(RefCell::new(SessionWire::new(format!("{line:?}"), host)));
+    /// What a client of a host and its session share, and the session: the client's only one with a process.
+    pub(super) fn session_of(who: Who, host: Option<HostName>) -> (Shared, Client) {
+        let wire = Rc::new(RefCell::new(SessionWire::new(format!("{} {}", who.0, who.1), host)));
         (Shared::Session(Rc::clone(&wire)), Client::new(Box::new(Session::new(wire))))
     }
 
@@ -37,14 +37,27 @@ impl<S: Scene> Cluster<S> {
         self.front(life, |frontend, context| frontend.branch_gone(line, client, context));
     }
 
-    /// A branch says something that concerns others.
+    /// A session or a branch says something that concerns others, on whichever shard of its process they are.
     pub(super) fn heard_of_nexus(&mut self, life: Life, number: u64, news: News) {
-        let member = Member { shard: life.shard, number };
-        let Some(at) = self.loop_of_mut(life) else { return };
-        at.front.nexuses.heard(member, news);
-        while let Some(word) = self.loop_of_mut(life).and_then(|at| at.front.nexuses.next_word()) {
-            self.front(life, |frontend, context| frontend.told(word, context));
+        if self.loop_of_mut(life).is_none() {
+            return;
         }
+        let Some(machine) = self.machines.get_mut(&life.node) else { return };
+        machine.nexuses.heard(Member { shard: life.shard, number }, news);
+        while let Some(word) = self.machines.get_mut(&life.node).and_then(|machine| machine.nexuses.next_word()) {
+            let told = Life { shard: word.member().shard, ..life };
+            self.front(told, |frontend, context| frontend.told(word, context));
+            self.wake(told);
+        }
+    }
+
+    /// Whether the client of a session has come again since, to whichever shard of the same process.
+    pub(super) fn has_come_again(&self, line: Line) -> bool {
+        let Some(former) = self.connections.all.get(&line) else { return false };
+        let is_later = |other: &Connection| {
+            other.who == former.who && other.name == former.name && other.life.process() == former.life.process()
+        };
+        self.is_session(line) && self.connections.all.range(line..).skip(1).any(|(_, other)| is_later(other))
     }
 
     /// What a client has sent on a session comes so much later, whatever has become of the session's units meanwhile.

@@ -92,7 +92,7 @@ impl<S: Scene> Cluster<S> {
             self.front(life, |frontend, context| frontend.admit_by(Arc::new(admission), context));
         }
         let (wire, client) = if path_of.is_some() && self.holders.sessions {
-            Self::session_of(line, path_of.clone())
+            Self::session_of(who, path_of.clone())
         } else {
             let wire = Rc::new(RefCell::new(Wire::new(name, host.map(name_of), path_of.clone())));
             (Shared::Plain(Rc::clone(&wire)), Client::new(Box::new(Plain::new(wire))))
@@ -114,6 +114,7 @@ impl<S: Scene> Cluster<S> {
             opened: None,
             under_way: BTreeSet::new(),
             abandoned: None,
+            left: BTreeSet::new(),
         };
         self.connections.all.insert(line, connection);
         self.connections.by_name.insert(key, line);
@@ -178,7 +179,8 @@ impl<S: Scene> Cluster<S> {
     fn closed_by_process(&mut self, line: Line) {
         let Some(connection) = self.connections.all.get(&line) else { return };
         let Connection { life, name, opened, .. } = connection;
-        let by_right = opened.is_some_and(|(id, attachment)| self.may_be_closed(name, id, attachment));
+        let by_right = self.has_come_again(line)
+            || opened.is_some_and(|(id, attachment)| self.may_be_closed(name, id, attachment));
         let what = format!("{life:?} closes the connection to {name}, opened as {opened:?}");
         self.trace.remark(self.now, || what.clone());
         if !by_right {

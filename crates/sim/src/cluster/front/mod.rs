@@ -10,7 +10,7 @@ mod session;
 
 use crate::kernel::process::Life;
 use azekura_base::{Generation, VolumeId};
-use azekura_frontend::{Budgets, Client, ClientLimits, Clients, Frontend, Nexuses, Request, VolumeUse};
+use azekura_frontend::{Budgets, Client, ClientLimits, Clients, Frontend, Request, VolumeUse};
 use azekura_gateway::{Outcome, Unsettled};
 use plain::{Stage, Wire};
 use session::SessionWire;
@@ -41,15 +41,13 @@ pub(crate) struct Who(pub(crate) &'static str, pub(crate) u64);
 pub(crate) struct Front {
     frontend: Frontend<Line>,
     sockets: Sockets,
-    /// Of its branches: no two shards have those of one session.
-    nexuses: Nexuses,
 }
 
 impl Front {
     pub(crate) fn new(unsettled: Arc<Unsettled>, budgets: Arc<Budgets>) -> Front {
         let mut frontend = Frontend::new(ClientLimits::default());
         frontend.share(unsettled, budgets);
-        Front { frontend, sockets: Sockets { clients: BTreeMap::new(), branches: 0 }, nexuses: Nexuses::default() }
+        Front { frontend, sockets: Sockets { clients: BTreeMap::new(), branches: 0 } }
     }
 
     /// When it wants to look again.
@@ -142,6 +140,8 @@ struct Connection {
     under_way: BTreeSet<u64>,
     /// Its client has gone on without it since then, and the process does not know.
     abandoned: Option<Duration>,
+    /// What was under way at that time.
+    left: BTreeSet<u64>,
 }
 
 /// All connections.
@@ -166,7 +166,8 @@ impl Connections {
         let Some(connection) = self.all.get_mut(&line) else { return BTreeSet::new() };
         connection.abandoned = Some(now);
         self.by_name.remove(&(connection.life, connection.who, connection.name.clone()));
-        take(&mut connection.under_way)
+        connection.left = take(&mut connection.under_way);
+        connection.left.clone()
     }
 
     /// The connections that were abandoned before.
@@ -185,6 +186,11 @@ impl Connections {
     /// Requests that clients have sent and their processes have not taken yet.
     pub(crate) fn unheard(&self) -> BTreeSet<u64> {
         self.all.values().flat_map(|connection| connection.wire.unheard()).collect()
+    }
+
+    /// Requests for which nobody waits any more, on connections of which the processes do not know that.
+    pub(crate) fn left(&self) -> BTreeSet<u64> {
+        self.all.values().flat_map(|connection| connection.left.iter().copied()).collect()
     }
 
     /// The process at the other end; `None` when the connection has ended.

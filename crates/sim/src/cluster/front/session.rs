@@ -35,6 +35,8 @@ pub(super) struct SessionWire {
     /// How far the unit is that clients use.
     pub(super) stage: Stage,
     stays: bool,
+    /// Its client's former session with the process is over.
+    is_alone: bool,
     branches: BTreeMap<u32, Branch>,
     /// Units that can't be opened.
     refused: BTreeSet<u32>,
@@ -53,13 +55,14 @@ pub(super) struct SessionWire {
 }
 
 impl SessionWire {
-    /// The session of this name of a host.
+    /// The session of this name of a host: the only one with a process.
     pub(super) fn new(name: String, named: Option<HostName>) -> SessionWire {
         SessionWire {
             name,
             named,
             stage: Stage::Opening,
             stays: false,
+            is_alone: false,
             branches: BTreeMap::new(),
             refused: BTreeSet::new(),
             next_status: 1,
@@ -132,6 +135,9 @@ impl SessionWire {
         self.wants_room = None;
         if let Some(host) = self.named.take() {
             return Some(Event::Named(Named { host: Some(host), grant: None }));
+        }
+        if !self.is_alone {
+            return Some(Event::WantsNexus { nexus: self.name.as_str().into(), export: String::new() });
         }
         if !std::mem::replace(&mut self.stays, true) {
             return Some(Event::Stays);
@@ -221,10 +227,11 @@ impl Protocol for Session {
         "session"
     }
 
-    fn poll(&mut self, _: &dyn Exports) -> Option<Event> {
+    fn poll(&mut self, exports: &dyn Exports) -> Option<Event> {
         if std::mem::take(&mut self.tells) {
             return Some(Event::Tells(1));
         }
+        self.wire.borrow_mut().is_alone = exports.has_nexus();
         let event = self.wire.borrow_mut().next_event()?;
         if event == Event::Tells(0) {
             self.write_second();

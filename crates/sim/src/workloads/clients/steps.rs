@@ -123,6 +123,7 @@ impl World {
         first: u64,
         count: u64,
     ) -> u64 {
+        self.note_known();
         self.scene.clients.issued += 1;
         let id = self.scene.clients.issued;
         if self.holders().on {
@@ -331,9 +332,20 @@ impl World {
     fn note_given_up(&mut self, id: u64, op: &PendingOp, at: Stamp) {
         if matches!(op.kind, Kind::Write | Kind::Compare) {
             let (life, attachment, sectors) = (op.life, op.attachment, op.first..op.first + op.count);
-            let host = self.host_of(op.client);
-            self.scene.clients.given_up.push(GivenUp { id, life, attachment, host, sectors, at });
+            let (client, host) = (op.client, self.host_of(op.client));
+            let known = (!self.connections().left().contains(&id)).then_some(at);
+            self.scene.clients.given_up.push(GivenUp { id, life, attachment, client, host, sectors, at, known });
         }
+    }
+
+    /// Of which of the writes that were given up processes know that by now.
+    fn note_known(&mut self) {
+        if self.scene.clients.given_up.iter().all(|before| before.known.is_some()) {
+            return;
+        }
+        let (left, at) = (self.connections().left(), self.stamp());
+        let is_known = |before: &&mut GivenUp| before.known.is_none() && !left.contains(&before.id);
+        self.scene.clients.given_up.iter_mut().filter(is_known).for_each(|before| before.known = Some(at));
     }
 
     /// The gateways of a life are gone: nobody looks at what they hold any more.
@@ -358,6 +370,12 @@ impl World {
             // has gone on, perhaps by another path, and takes what it does now for the latest.
             let by_gateway = before.life.process() == op.life.process() && before.attachment == op.attachment;
             if !by_gateway && (host.is_none() || before.host != host) {
+                continue;
+            }
+            // To the process a connection stands whose client has gone on by another one, and what it has asked for
+            // there is no earlier than what others ask for. But a client that comes again ends its former session.
+            let comes_again = self.holders().sessions && before.client == op.client;
+            if by_gateway && before.known.is_none_or(|at| at > op.start) && !comes_again {
                 continue;
             }
             let (first, last) = (op.first.max(before.sectors.start), (op.first + op.count).min(before.sectors.end));
