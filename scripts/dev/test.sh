@@ -17,7 +17,8 @@ Runs, in this order, and stops at the first that fails:
 The end-to-end tests run the program as the unit tests' profile builds it: with debug assertions, and without building
 everything a second time. --release has them run what ./dev up and packages build; AZEKURA_BIN=PATH any other.
   --quick       leave out the end-to-end tests that take some ten seconds or more (marked `slow`)
-  --long        also those that take a minute each and are much like shorter ones (marked `long`)
+  --long        also those that take a minute each and are much like shorter ones (marked `long`); properties and
+                simulations are tried from seeds that nobody knows
   --release     end-to-end tests of the release binary
   --only STAGE  one stage; arguments after -- go to pytest:  ./dev test --only e2e -- -k restart -x
 Tests that need what is not here run by commands of their own: ./dev upgrade (an earlier version), ./dev guest (a kernel),
@@ -101,9 +102,11 @@ command_test() {
     fi
     stage format cargo fmt --all --check
     stage lint run_lint
-    # Properties are tried from one fixed seed, so that a failure is the change's and not the dice's; another:
-    # PROPTEST_RNG_SEED=N.
-    stage unit env "PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-20261121}" cargo test --workspace
+    # Properties are tried from one fixed seed, and one simulation of each kind runs another, so that a failure is the
+    # change's and not the dice's; others: PROPTEST_RNG_SEED=N, SIM_SEED=N, or --long. Many fresh ones: ./dev sim.
+    local seeds=("PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-20261121}" "SIM_SEED=${SIM_SEED:-20261130}")
+    [[ $long == no ]] || seeds=("PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-$RANDOM$RANDOM}" "SIM_SEED=${SIM_SEED:-$RANDOM$RANDOM}")
+    stage unit env "${seeds[@]}" cargo test --workspace
     if [[ -z $ONLY_STAGE || $ONLY_STAGE == e2e ]]; then
         ensure_csi_tools
         ensure_tools "${IMAGE_TOOLS[@]}"
