@@ -172,6 +172,12 @@ impl DeviceRecord {
         self.usable_bytes.unwrap_or(self.capacity_bytes)
     }
 
+    /// What it held is gone for good.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.failure.as_ref().is_some_and(|failure| failure.kind == FailureKind::Lost)
+    }
+
     /// Who answers for what it holds.
     #[must_use]
     pub fn endpoint(&self) -> azekura_base::Endpoint {

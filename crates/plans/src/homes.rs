@@ -55,8 +55,7 @@ impl Absences {
     pub fn lost(&self, model: &Model, patience: Duration, now: Duration) -> BTreeSet<DeviceId> {
         let over = |since: Option<&Duration>| since.is_some_and(|since| now.saturating_sub(*since) >= patience);
         let lost = model.devices.values().filter(|device| {
-            let for_good = device.failure.as_ref().is_some_and(|failure| failure.kind == FailureKind::Lost);
-            for_good || over(self.devices.get(&device.id)) || over(self.nodes.get(&device.node))
+            device.is_lost() || over(self.devices.get(&device.id)) || over(self.nodes.get(&device.node))
         });
         lost.map(|device| device.id).collect()
     }

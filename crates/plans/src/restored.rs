@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use azekura_base::{DeviceId, LayerId, PgId, VolumeId};
 use azekura_model::{
-    ClosedRecord, ClusterRecord, FailureKind, GroupRecord, LayerRecord, LayerState, Model, RestoredRecord, Unknown,
+    ClosedRecord, ClusterRecord, GroupRecord, LayerRecord, LayerState, Model, RestoredRecord, Unknown,
 };
 use azekura_replica::{AckRule, GroupConfig, Heard, Held, reopen};
 
@@ -26,9 +26,8 @@ fn restoration(model: &Model) -> Option<(&ClusterRecord, &RestoredRecord)> {
 pub fn awaited(model: &Model) -> Vec<DeviceId> {
     let Some((cluster, restored)) = restoration(model) else { return Vec::new() };
     let devices = model.devices.values().filter(|device| {
-        let is_lost = device.failure.as_ref().is_some_and(|failure| failure.kind == FailureKind::Lost);
         let has_spoken = model.holdings.get(&device.id).is_some_and(|holdings| holdings.life == cluster.life);
-        !is_lost && !has_spoken && !restored.without.contains(&device.id)
+        !device.is_lost() && !has_spoken && !restored.without.contains(&device.id)
     });
     devices.map(|device| device.id).collect()
 }

@@ -293,6 +293,5 @@ pub fn out_of_service(device: DeviceId, error: &anyhow::Error) -> Report {
 
 /// It is the node's device of this name. One that is gone for good may have left its name to another.
 fn is_called(record: &DeviceRecord, identity: Identity, name: &str) -> bool {
-    let lost = record.failure.as_ref().is_some_and(|failure| failure.kind == FailureKind::Lost);
-    record.node == identity.endpoint.node && record.name == name && !lost
+    record.node == identity.endpoint.node && record.name == name && !record.is_lost()
 }

@@ -26,6 +26,7 @@ mod call;
 mod caller;
 mod classes;
 mod data_keys;
+mod device_names;
 mod diff;
 mod drain;
 mod error;

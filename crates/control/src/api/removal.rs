@@ -9,7 +9,7 @@ use azekura_model::{Kind, MetaError, Model};
 
 use super::Api;
 use super::call::{Answer, Call};
-use super::drain::{find_device, find_lost_device};
+use super::device_names::{find_device, find_lost_device};
 
 /// An answer waits this long for the leader to take what was removed out of the groups; the rest goes on by itself.
 const DONE_WAIT: Duration = Duration::from_secs(5);

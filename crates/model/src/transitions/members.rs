@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 
 use super::volumes::{check_name, missing};
 use crate::{
-    AckRule, DeviceRecord, DeviceState, Endpoint, FailureKind, GroupRecord, Key, Kind, MetaError, Model, NodeRecord,
-    Outcome, Records, Step, Txn, UNDERSTOOD, Unknown,
+    AckRule, DeviceRecord, DeviceState, Endpoint, GroupRecord, Key, Kind, MetaError, Model, NodeRecord, Outcome,
+    Records, Step, Txn, UNDERSTOOD, Unknown,
 };
 
 /// What a node says about itself.
@@ -172,8 +172,7 @@ impl Member for DeviceRecord {
 
     fn taken_name(&self, model: &Model) -> Option<String> {
         // What is gone for good has no use for its name.
-        let lost = |device: &DeviceRecord| device.failure.as_ref().is_some_and(|f| f.kind == FailureKind::Lost);
-        let gone = |device: &DeviceRecord| device.removed || lost(device);
+        let gone = |device: &DeviceRecord| device.removed || device.is_lost();
         let same = |device: &DeviceRecord| device.node == self.node && device.name == self.name && !gone(device);
         let taken = model.devices.values().any(|device| same(device) && device.uuid != self.uuid);
         taken.then(|| self.name.clone())

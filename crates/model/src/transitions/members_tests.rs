@@ -4,7 +4,7 @@ use super::super::devices::{note_device_failure, set_device_state};
 use super::super::removal::remove_node;
 use super::super::tests::{cluster, run, txn_of};
 use super::*;
-use crate::{DeviceFailure, Memory};
+use crate::{DeviceFailure, FailureKind, Memory};
 
 pub(in crate::transitions) fn node(uuid: &str, name: &str) -> NodeSpec {
     let address = SocketAddr::from(([127, 0, 0, 1], 7000));
