@@ -179,6 +179,35 @@ def test_an_older_database_of_the_node_that_serves_the_configuration(make_cluste
     assert read(cluster, "after") == {b"3" * 8192}
 
 
+def test_a_lost_database_is_made_anew_from_a_copy_that_was_taken_while_nodes_ran(make_cluster, folder):
+    """The node that serves the configuration has lost its database, and every node's own copy is gone, too."""
+    cluster = make_cluster()
+    cluster.create_volume("before", "256MiB")
+    fill(cluster, "before", b"1")
+    operator, backup = Operator(cluster), folder / "backup"
+    backup.mkdir()
+
+    def is_in_backup():
+        operator.do("backup-embedded", DATA=cluster.nodes[1].data, BACKUP=backup)
+        return "/volumes/before" in (backup / "configuration.json").read_text()
+
+    wait_until(is_in_backup, 30, "the volume is in a node's copy")
+    fill(cluster, "before", b"2")
+    cluster.stop()
+    for node in cluster.nodes:
+        (node.data / "configuration.json").unlink()
+    (cluster.first.data / "config.redb").unlink()
+    cluster.first.start()
+    log = ended(cluster.first)
+    assert "holds no cluster" in log and "azekura cluster restored" in log, log
+    result = run_cli("cluster", "restored", "--data", cluster.first.data)
+    assert result.returncode == 1 and "has no configuration.json" in result.stderr, result.stderr
+    told = operator.do("restored-embedded", DATA=cluster.first.data, BACKUP=backup)
+    assert "was completed from a copy" in told, told
+    cluster.start()
+    assert read(cluster, "before") == {b"2" * 8192}
+
+
 def test_the_backup_alone(make_cluster):
     """What was made after it is not known any more, and nothing shows up elsewhere or is thrown away."""
     cluster = make_cluster(config="etcd")

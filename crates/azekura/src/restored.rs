@@ -44,7 +44,8 @@ pub struct RestoredArgs {
     /// Where --config is a node's --serve-config that speaks TLS: the data folder of a node, whose key is shown.
     #[arg(long, value_name = "DIR", requires = "config")]
     as_node: Option<PathBuf>,
-    /// A node's data folder, or a copy of its configuration.json in a folder. May be given several times.
+    /// A node's data folder, or a copy of its configuration.json in a folder. May be given several times. One of them has
+    /// the database, unless --config names servers.
     #[arg(long, value_name = "DIR")]
     data: Vec<PathBuf>,
     /// Go on with what the backup has. Volumes, snapshots and devices that were added after it are not known any more.
@@ -69,7 +70,10 @@ impl RestoredArgs {
     async fn go(&self) -> Result<ExitCode, CliError> {
         let mut copies = Vec::new();
         for folder in &self.data {
-            copies.extend(copy_in(folder)?);
+            copies.extend(self.copy_in(folder)?);
+        }
+        if let (Some(folder), []) = (self.data.first(), &copies[..]) {
+            return Err(no_copy(folder));
         }
         let server = if self.config.is_empty() { Some(self.serve().await?) } else { None };
         let servers = match &server {
@@ -137,6 +141,13 @@ impl RestoredArgs {
         print(&format!("Nobody waits for what these devices hold: {}.\n", names.join(", ")))
     }
 
+    /// The copy in a folder. One that is named for its database need not have any.
+    fn copy_in(&self, folder: &Path) -> Result<Option<Copied>, CliError> {
+        let copy = read_copy(folder).map_err(|error| CliError::new(format!("{error:#}")))?;
+        let is_served = self.config.is_empty() && config_database(folder).exists();
+        if copy.is_none() && !is_served { Err(no_copy(folder)) } else { Ok(copy) }
+    }
+
     fn check_devices(&self, client: &MetaClient, without: &BTreeSet<DeviceId>) -> Result<(), CliError> {
         let model = client.model();
         let known = |device: &&DeviceId| model.cluster.is_none() || model.devices.contains_key(device);
@@ -148,13 +159,9 @@ impl RestoredArgs {
     }
 }
 
-fn copy_in(folder: &Path) -> Result<Option<Copied>, CliError> {
-    let copy = read_copy(folder).map_err(|error| CliError::new(format!("{error:#}")))?;
-    if copy.is_none() {
-        let what = format!("{} has no configuration.json", folder.display());
-        return Err(CliError::new(what).hint("name a node's data folder; --backup-only goes on without any"));
-    }
-    Ok(copy)
+fn no_copy(folder: &Path) -> CliError {
+    let what = format!("{} has no configuration.json", folder.display());
+    CliError::new(what).hint("name a node's data folder, or one with a copy of that file; --backup-only goes on without any")
 }
 
 fn failed(error: MetaError) -> CliError {
