@@ -2,7 +2,7 @@
 
 mod admission;
 pub(crate) mod attachments;
-mod deleted;
+mod device_files;
 pub(crate) mod following;
 mod found;
 pub(crate) mod holdings;
