@@ -12,6 +12,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 mod attach;
 mod audit;
+mod bundle;
 mod ca;
 mod class;
 mod cluster;
@@ -111,7 +112,8 @@ const EXAMPLES: &str = "Examples:\n  \
     azekura snapshot create vol1@monday   vol1 as it is now, to go back to\n  \
     azekura top                           who reads and writes how much, live\n  \
     azekura jobs                          what takes long, and how far it is\n  \
-    azekura watch                         what changes, as it changes\n\n\
+    azekura watch                         what changes, as it changes\n  \
+    azekura support-bundle                one file for whoever helps, without secrets\n\n\
     'azekura COMMAND --help' explains a command.";
 
 /// Azekura: replicated block storage.
@@ -159,6 +161,7 @@ enum Command<H: Here> {
     Top(top::TopArgs),
     Jobs(jobs::JobsArgs),
     Watch(watch::WatchArgs),
+    SupportBundle(bundle::BundleArgs),
     Store(H::Store),
     Csi(H::Csi),
     Config(config::ConfigCommand),
@@ -271,6 +274,7 @@ fn run<H: Here>() -> Result<ExitCode, CliError> {
         Command::Top(arguments) => arguments.run(),
         Command::Jobs(arguments) => arguments.run(),
         Command::Watch(arguments) => arguments.run(),
+        Command::SupportBundle(arguments) => arguments.run(),
         Command::Store(command) => H::store(command),
         Command::Csi(command) => H::csi(command),
         Command::Config(command) => command.run::<H>(),

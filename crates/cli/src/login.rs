@@ -186,6 +186,14 @@ pub fn client(api: &str) -> Result<Client, CliError> {
     }
 }
 
+/// All tokens that are kept here, and the one in the file that is named instead: for whoever makes sure that none of
+/// them gets out. What can't be read holds none that this program could show.
+pub fn tokens() -> Vec<String> {
+    let logins = file().and_then(|path| read_logins(&path)).unwrap_or_default();
+    let named = named(TOKEN_FILE).and_then(|path| read_own(&path).ok().flatten());
+    logins.tokens.into_values().chain(named.map(|text| text.trim().to_owned())).collect()
+}
+
 impl LoginArgs {
     /// Runs the command.
     pub fn run(self) -> Result<ExitCode, CliError> {

@@ -96,6 +96,11 @@ impl CliError {
 }
 
 impl CliError {
+    /// What happened, without what to do about it.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
     /// As a JSON object.
     pub fn json(&self) -> String {
         let (error, code) = (&self.message, self.failure.word);
