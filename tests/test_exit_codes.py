@@ -63,3 +63,16 @@ def test_what_is_wrong_here_is_told_whoever_is_asked(make_cluster, folder, monke
 def test_who_may_not_hears_that(make_cluster):
     node = make_cluster(nodes=1, api_access="grants").first
     assert ends(node, "volume", "list", api=f"http://{HOST}:{node.api_port}") == (NOT_ALLOWED, "unauthorized")
+
+
+def test_an_empty_variable_is_one_that_is_not_set(monkeypatch, tmp_path):
+    """As in a service's file of environment, or a script, that leaves out the value."""
+    for empty in ("AZEKURA_API", "AZEKURA_CONFIG", "AZEKURA_CONFIG_CA", "AZEKURA_NODE_NAME"):
+        monkeypatch.setenv(empty, "")
+    asked = run_cli("volume", "list")
+    assert "http://127.0.0.1:7180" in asked.stderr or asked.returncode == DONE, asked.stderr
+    options = tmp_path / "config.toml"
+    options.write_text('[node]\ndata = "/nowhere"\nname = "n7"\nconfig = "http://127.0.0.1:1"\n')
+    assert run_cli("config", "check", options).returncode == DONE
+    # Where the option itself is empty, somebody has meant something.
+    assert "'' is not the URL of an API" in run_cli("volume", "list", "--api", "").stderr

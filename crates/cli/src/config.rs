@@ -7,7 +7,7 @@ use clap::{ArgMatches, Args, FromArgMatches, Subcommand};
 
 use super::config_file::{self, USUAL};
 use super::output::{print, print_json};
-use super::{CliError, Here, grammar};
+use super::{CliError, Here, grammar, grammar_here};
 
 /// Files with a node's options (azekura node --config-file).
 #[derive(Debug, Args)]
@@ -43,7 +43,7 @@ impl ConfigCommand {
                     let options = H::Node::from_arg_matches(found).map_err(|error| error.to_string())?;
                     H::check_node(&options)
                 };
-                let (read, notes) = config_file::check(&grammar::<H>(), &file, judge)?;
+                let (read, notes) = config_file::check(&grammar_here::<H>(), &file, judge)?;
                 let options = read.len();
                 if json {
                     print_json(&serde_json::json!({ "file": file, "options": options, "notes": notes }))

@@ -3,12 +3,14 @@
 //! What the program does on its own machine, without asking a node, it brings along as [`Here`]. So this crate knows
 //! the API and its client, and nothing of what a node is made of.
 
+use std::ffi::OsStr;
 use std::fmt::Debug;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use azekura_client::Client;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::builder::Resettable;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 mod attach;
 mod audit;
@@ -228,6 +230,22 @@ pub fn grammar<H: Here>() -> clap::Command {
     Cli::<H>::command()
 }
 
+/// The same as this process reads it: a variable of the environment that is empty counts as one that is not set.
+/// Service managers and scripts that leave out a value leave it so.
+fn grammar_here<H: Here>() -> clap::Command {
+    let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
+    without_variables(grammar::<H>(), &is_empty)
+}
+
+/// The command without the variables of which this holds.
+fn without_variables(command: clap::Command, is_out: &impl Fn(&OsStr) -> bool) -> clap::Command {
+    let without = |argument: clap::Arg| match argument.get_env().is_some_and(is_out) {
+        true => argument.env(Resettable::<clap::builder::OsStr>::Reset),
+        false => argument,
+    };
+    command.mut_args(without).mut_subcommands(|command| without_variables(command, is_out))
+}
+
 /// Runs the command line of this process.
 pub fn main<H: Here>() -> ExitCode {
     run::<H>().unwrap_or_else(|error| {
@@ -246,8 +264,10 @@ fn wants_json() -> bool {
 }
 
 fn run<H: Here>() -> Result<ExitCode, CliError> {
-    let (words, file) = config_file::with_file(&grammar::<H>(), std::env::args_os().collect())?;
-    match config_file::parse(words, file.as_ref(), Cli::<H>::try_parse_from)?.command {
+    let grammar_here = grammar_here::<H>();
+    let (words, file) = config_file::with_file(&grammar_here, std::env::args_os().collect())?;
+    let parse = |words| Cli::<H>::from_arg_matches(&grammar_here.try_get_matches_from(words)?);
+    match config_file::parse(words, file.as_ref(), parse)?.command {
         Command::Node(command) => command.run(),
         Command::Volume(command) => command.run(),
         Command::Snapshot(command) => command.run(),
@@ -292,5 +312,22 @@ impl VersionArgs {
         } else {
             output::print(&format!("azekura {version}\n"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_that_is_empty_is_not_set() {
+        let url = || clap::Arg::new("api").long("api").default_value("here").env("PATH");
+        let command = || clap::Command::new("a").subcommand(clap::Command::new("b").arg(url()));
+        let asked = |command: clap::Command| {
+            let found = command.try_get_matches_from(["a", "b"]).unwrap();
+            found.subcommand_matches("b").unwrap().get_one::<String>("api").unwrap().clone()
+        };
+        assert_eq!(asked(without_variables(command(), &|name| name == "PATH")), "here");
+        assert_ne!(asked(without_variables(command(), &|name| name == "HOME")), "here");
     }
 }
