@@ -101,6 +101,9 @@ def test_a_device_with_a_rebuilt_map_is_compared_and_not_copied(make_cluster, wh
     wait_until(lambda: "rebuild-map" in node.log(), 60, "the node to say what to do")
     named = f"'azekura store rebuild-map {folder}' makes a new map from the log"
     assert named in node.log()
+    if what == "damaged":
+        (said,) = [line for line in node.log().splitlines() if "can't open the map" in line]
+        assert said.count(str(path)) == 1 and "map error" not in said, said
     wait_until(lambda: failure(cluster, node)[0], 60, "the failure to be known")
     assert "rebuild-map" in failure(cluster, node)[1]
     # The device is out of service, and its node may go on meanwhile.

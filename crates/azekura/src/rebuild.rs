@@ -204,7 +204,7 @@ impl RebuildMapArgs {
             // What was begun is of no use; if it stays, the next try removes it.
             let _ = std::fs::remove_file(&new);
             return Err(
-                failed("write", &error).hint("the map takes some 0.5 % of what the device holds, in its folder")
+                failed("write", &error.what()).hint("the map takes some 0.5 % of what the device holds, in its folder")
             );
         }
         own_as(&new, &self.dir.join("device.json")).map_err(|error| failed("give away", &error))?;

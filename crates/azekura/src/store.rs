@@ -109,7 +109,7 @@ fn check(arguments: &CheckArgs) -> Result<ExitCode, CliError> {
             .hint("'azekura store rebuild-map' makes one from the log, if the device was ever opened"));
     }
     let map = CheckpointDb::open(&path).map_err(|error| {
-        CliError::new(format!("can't open the map {}: {error}", path.display()))
+        CliError::new(format!("can't open the map {}: {}", path.display(), error.what()))
             .hint("'azekura store rebuild-map' makes one from the log")
     })?;
     let parents = read_layers(&arguments.dir).map_err(|error| {

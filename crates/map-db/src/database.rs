@@ -78,14 +78,10 @@ impl CheckpointDb {
     /// Opens the database file at `path`, and makes it when there is none.
     ///
     /// # Errors
-    /// When it can't be opened, is damaged, or another process has it open.
+    /// When it can't be opened, is damaged, or another process has it open. The caller names the path.
     pub fn open(path: &Path) -> Result<CheckpointDb, MapError> {
         let file = path.to_path_buf();
-        let opened = CheckpointDb::over(move || Ok(Box::new(MapFile::open(&file)?)));
-        opened.map_err(|error| match error {
-            MapError::Full(what) => MapError::Full(format!("{}: {what}", path.display())),
-            error => MapError::Failed(format!("{}: {error}", path.display())),
-        })
+        CheckpointDb::over(move || Ok(Box::new(MapFile::open(&file)?)))
     }
 
     /// Opens the database on what `open` gives; it is called again after each failure.

@@ -41,7 +41,7 @@ pub(crate) async fn serve(args: &NodeArgs, folder: &DataFolder, doors: &Doors) -
         }
         EmbeddedServer::start(&database, address).await
     };
-    server.map(Some).with_context(|| format!("can't serve the configuration on {address} (--serve-config)"))
+    server.map(Some).context("can't serve the configuration (--serve-config)")
 }
 
 /// The servers that a node asks, and by what it knows them.

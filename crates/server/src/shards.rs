@@ -162,10 +162,10 @@ fn open_sockets(shard: Shard, args: &NodeArgs, share: &Share, shared: &Shared) -
     let options = Options { connections_max, ..Options::default() };
     let mut reactor = Reactor::new(options).context("can't start the event loop")?;
     let mut listeners = Listeners::default();
-    let in_use = |what: &str, address: &str| format!("can't listen on {address} ({what}): is it in use?");
     let (is_first, is_alone) = (shard == Shard(0), args.shard_count() == NonZeroU8::MIN);
     if is_first {
-        let peers = reactor.listen_tcp(args.listen).with_context(|| in_use("--listen", &args.listen.to_string()))?;
+        // The reactor names the address.
+        let peers = reactor.listen_tcp(args.listen).context("--listen")?;
         listeners.peers.push(peers);
     }
     for ClientListener { option, address, speak } in ClientListener::all(args, shared) {
@@ -174,7 +174,7 @@ fn open_sockets(shard: Shard, args: &NodeArgs, share: &Share, shared: &Shared) -
             continue;
         }
         let socket = address.open(&mut reactor, !is_alone);
-        let listener = socket.with_context(|| in_use(option, &address.to_string()))?;
+        let listener = socket.context(option)?;
         listeners.clients.push(ClientsListener { listener, speak, deals: is_local && !is_alone });
     }
     Ok((reactor, listeners))

@@ -191,11 +191,19 @@ impl MapError {
     }
 }
 
+impl MapError {
+    /// What is wrong, for whoever has said already that it is about the map.
+    #[must_use]
+    pub fn what(&self) -> &str {
+        match self {
+            MapError::Failed(what) | MapError::Refused(what) | MapError::Full(what) => what,
+        }
+    }
+}
+
 impl fmt::Display for MapError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            MapError::Failed(what) | MapError::Refused(what) | MapError::Full(what) => write!(f, "map error: {what}"),
-        }
+        write!(f, "map error: {}", self.what())
     }
 }
 

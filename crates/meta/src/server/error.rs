@@ -10,7 +10,7 @@ use tonic::{Code, Status};
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The database's folder can't be made.
-    #[error("cannot create the folder of the configuration database, {path}: {source}")]
+    #[error("cannot create the folder of the configuration database, {path}")]
     Folder {
         /// The folder.
         path: PathBuf,
@@ -42,7 +42,7 @@ pub enum ServerError {
         known: u64,
     },
     /// The address can't be listened on.
-    #[error("the configuration server cannot listen on {address}: {source}; is another process using the port?")]
+    #[error("the server can't listen on {address}")]
     Bind {
         /// The address.
         address: SocketAddr,

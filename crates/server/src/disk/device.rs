@@ -417,12 +417,12 @@ impl DeviceDir {
         format!("'azekura store rebuild-map {}' makes a new map from the log", self.path.display())
     }
 
-    fn map_error(&self, what: &str, error: &MapError) -> anyhow::Error {
-        let map = self.path.join("map.redb");
+    fn map_error(&self, doing: &str, error: &MapError) -> anyhow::Error {
+        let (map, what) = (self.path.join("map.redb"), error.what());
         match error {
-            MapError::Full(_) => anyhow!("can't {what} the map {}: {error}", map.display()),
+            MapError::Full(_) => anyhow!("can't {doing} the map {}: {what}", map.display()),
             MapError::Failed(_) | MapError::Refused(_) => {
-                anyhow!("can't {what} the map {}: {error}; if it is damaged, {}", map.display(), self.way_out())
+                anyhow!("can't {doing} the map {}: {what}; if it is damaged, {}", map.display(), self.way_out())
             }
         }
     }
