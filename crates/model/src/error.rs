@@ -545,6 +545,8 @@ pub enum MetaError {
         name: String,
         /// What is wrong with it.
         reason: String,
+        /// What to do about it, where there is more to say.
+        hint: Option<String>,
     },
     /// A project that can't be so.
     #[error("the project '{name}' is refused: {reason}")]
@@ -561,6 +563,8 @@ pub enum MetaError {
         name: String,
         /// What is wrong with it.
         reason: String,
+        /// What to do about it, where there is more to say.
+        hint: Option<String>,
     },
     /// A project with something in it.
     #[error("the project '{project}' is not deleted: it has {what}")]

@@ -22,6 +22,17 @@ fn let_in(node: &str) -> String {
     )
 }
 
+/// What to do about a name that something has.
+fn another_name(kind: Kind, name: &str) -> String {
+    match kind {
+        Kind::Grant => format!(
+            "choose another name, or end that one first: 'azekura token revoke {name}', 'azekura key revoke {name}' or \
+             'azekura host remove {name}', whichever it is"
+        ),
+        _ => format!("choose another name, or delete the existing {kind} first"),
+    }
+}
+
 /// What shows what there is.
 fn list_of(kind: Kind) -> &'static str {
     match kind {
@@ -41,7 +52,7 @@ impl MetaError {
         use MetaError as E;
         Some(match self {
             E::Etcd(error) => return error.hint().map(Into::into),
-            E::Exists { kind, .. } => format!("choose another name, or delete the existing {kind} first"),
+            E::Exists { kind, name } => another_name(*kind, name),
             E::NotFound { kind: Kind::Volume, .. } => "'azekura volume list' shows all volumes".into(),
             E::NotFound { kind: Kind::Class, .. } => {
                 "'azekura class list' shows all classes, 'azekura class create' makes one".into()
@@ -52,7 +63,6 @@ impl MetaError {
             }
             E::NotFound { kind: kind @ (Kind::Snapshot | Kind::Grant | Kind::Project | Kind::Target), .. } => list_of(*kind).into(),
             E::KeyChanged { .. } => "try again: keys change while they are rotated or wrapped anew".into(),
-            E::NotFound { .. } | E::NotEncrypted { .. } | E::NotRewrapped { .. } | E::NotRotated { .. } => return None,
             E::InvalidName { .. } => {
                 "use 1 to 127 letters, digits, '.', '_' or '-', beginning with a letter or digit".into()
             }
@@ -60,7 +70,8 @@ impl MetaError {
                 "update these nodes first, or make it with blocks of 512 bytes".into()
             }
             E::InvalidSize { .. } => "give a multiple of 4096 bytes up to 64 TiB, for example 10GiB".into(),
-            E::InvalidClass { .. } | E::InvalidSetting { .. } | E::InvalidGrant { .. } | E::InvalidProject { .. } | E::InvalidTarget { .. } | E::KeysRefused { .. } => return None,
+            E::InvalidClass { .. } | E::InvalidSetting { .. } | E::InvalidProject { .. } | E::KeysRefused { .. } | E::NotFound { .. } | E::NotEncrypted { .. } | E::NotRewrapped { .. } | E::NotRotated { .. } => return None,
+            E::InvalidGrant { hint, .. } | E::InvalidTarget { hint, .. } => return hint.clone(),
             E::DrainRefused { .. } => "add nodes or devices first, or delete volumes".into(),
             E::NotEnoughDevices { failure_domain, copies, .. } => match failure_domain {
                 FailureDomain::Device => format!("add devices, or use a class with fewer than {copies} copies"),

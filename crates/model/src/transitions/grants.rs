@@ -7,7 +7,7 @@ use azekura_base::{GrantId, Needs, PeerKey, Role};
 use super::volumes::{check_name, missing};
 use crate::{
     Bounds, DEFAULT_PROJECT, Found, GrantKind, GrantRecord, Halt, KEY_VOLUMES, Key, Kind, MetaError, Model, NodeRecord,
-    Outcome, Records, Step, Txn, Versioned,
+    Outcome, Records, Step, Txn, Versioned, project_of,
 };
 
 /// The most grants that a cluster has: every node keeps all of them in memory.
@@ -20,6 +20,9 @@ pub const KEY_VOLUMES_MAX: usize = 1_000;
 pub const JOIN_SECONDS: u64 = 3_600;
 /// And at most for so long: seven days.
 pub const JOIN_SECONDS_MAX: u64 = 7 * 86_400;
+
+/// Why a grant can't be, and what to do about it.
+type Refusal = (String, Option<String>);
 
 /// Why nobody can have this grant. `now`: seconds since 1970.
 fn refusal(grant: &GrantRecord, now: u64) -> Option<String> {
@@ -55,16 +58,19 @@ fn refusal(grant: &GrantRecord, now: u64) -> Option<String> {
     if grant.project != DEFAULT_PROJECT && !grant.role.has_project() {
         return Some(format!("the role '{}' is for the whole cluster, and for no project", grant.role));
     }
-    let bounds = Bounds::Project(grant.project.clone());
-    let outside = grant.volumes.iter().flatten().find(|volume| grant.role.has_project() && !bounds.sees(volume));
-    if let Some(volume) = outside {
-        return Some(format!("'{volume}' is no volume of the project '{}'", grant.project));
-    }
     (!grant.counts_at(now)).then(|| "it would have ended already; give a time that is to come".to_owned())
 }
 
+/// Why a grant can't be for its volumes: they are another project's.
+fn refusal_of_volumes(grant: &GrantRecord) -> Option<Refusal> {
+    let bounds = Bounds::Project(grant.project.clone());
+    let volume = grant.volumes.iter().flatten().find(|volume| grant.role.has_project() && !bounds.sees(volume))?;
+    let reason = format!("'{volume}' is no volume of the project '{}'", grant.project);
+    Some((reason, Some(format!("--project {} makes it one for volumes of that project", project_of(volume)))))
+}
+
 /// Why this key can't have a grant: somebody else is known by it, or a node would let it have more than the grant says.
-fn refusal_of_key(grant: &GrantRecord, model: &Model) -> Option<String> {
+fn refusal_of_key(grant: &GrantRecord, model: &Model) -> Option<Refusal> {
     if grant.kind != GrantKind::Key {
         return None;
     }
@@ -72,30 +78,40 @@ fn refusal_of_key(grant: &GrantRecord, model: &Model) -> Option<String> {
     let has = |record: &&Arc<Versioned<GrantRecord>>| record.kind == GrantKind::Key && record.hash == grant.hash;
     if let Some(other) = model.grants.values().find(has) {
         if other.project != grant.project {
-            return Some("the key has a grant already".to_owned());
+            return Some(("the key has a grant already".to_owned(), Some(OF_ANOTHER.to_owned())));
         }
-        return Some(format!("the key is {}'s already: azekura key revoke {}", other.name, other.name));
+        let end = format!("'azekura key revoke {}' ends that", other.name);
+        return Some((format!("the key is {}'s already", other.name), Some(end)));
     }
     let its = |node: &&Arc<Versioned<NodeRecord>>| node.keys.as_ref().is_some_and(|keys| keys.contains(&key));
     if let Some(node) = model.nodes.values().find(its) {
-        return Some(format!("the key is node {}'s", node.name));
+        return Some((
+            format!("the key is node {}'s", node.name),
+            Some("'azekura key new' makes another key".to_owned()),
+        ));
     }
     let older = model.nodes.values().filter(|node| !node.removed && !node.understands.contains(KEY_VOLUMES));
     let older: Vec<&str> = older.map(|node| node.name.as_str()).collect();
     let limited = grant.volumes.is_some() && !older.is_empty();
-    limited.then(|| format!("these nodes run a version that would let it have all volumes: {}", crate::named(older)))
+    limited.then(|| {
+        let reason = format!("these nodes run a version that would let it have all volumes: {}", crate::named(older));
+        (reason, Some("update these nodes first".to_owned()))
+    })
 }
 
+/// What other projects have is nobody's business.
+const OF_ANOTHER: &str = "an administrator sees whose it is";
+
 /// Why this host can't have a grant: it has one.
-fn refusal_of_host(grant: &GrantRecord, model: &Model) -> Option<String> {
+fn refusal_of_host(grant: &GrantRecord, model: &Model) -> Option<Refusal> {
     let name = &grant.host.as_ref()?.name;
     let mut hosts = model.grants.values().filter_map(|other| Some((other, &other.host.as_ref()?.name)));
     let (other, _) = hosts.find(|(_, other)| *other == name)?;
     if other.project != grant.project {
-        return Some(format!("the host {name} has a grant already"));
+        return Some((format!("the host {name} has a grant already"), Some(OF_ANOTHER.to_owned())));
     }
     let other = &other.name;
-    Some(format!("the host {name} is {other}'s already: azekura host remove {other}"))
+    Some((format!("the host {name} is {other}'s already"), Some(format!("'azekura host remove {other}' ends that"))))
 }
 
 /// The record of a grant's project, which must be there; `None`: the default one has none.
@@ -116,9 +132,9 @@ fn find_project(records: &Records<'_>, project: &str) -> Result<Option<Found>, H
 /// When nobody can have such a grant, its name is taken, or there are [`GRANTS_MAX`].
 pub fn create_grant(records: &Records<'_>, id: GrantId, grant: &GrantRecord, now: u64) -> Outcome<()> {
     check_name(Kind::Grant, &grant.name)?;
-    let refused = |reason| MetaError::InvalidGrant { name: grant.name.clone(), reason };
-    if let Some(reason) = refusal(grant, now) {
-        return Err(refused(reason).into());
+    let refused = |(reason, hint)| MetaError::InvalidGrant { name: grant.name.clone(), reason, hint };
+    if let Some(refusal) = refusal(grant, now).map(|reason| (reason, None)).or_else(|| refusal_of_volumes(grant)) {
+        return Err(refused(refusal).into());
     }
     let [found, counter] = records.find_all([&Key::Grant(id), &Key::Counter("grants")])?;
     // A name has one grant: whoever makes another one moves the counter, too.
@@ -128,7 +144,10 @@ pub fn create_grant(records: &Records<'_>, id: GrantId, grant: &GrantRecord, now
         Some(existing) if records.is_uncertain() && existing == *grant => {
             return Ok(Step::Done((), found.mod_revision()));
         }
-        Some(_) => return Err(refused(format!("its number {id} is another one's already; try again")).into()),
+        Some(_) => {
+            let reason = format!("its number {id} is another one's already");
+            return Err(refused((reason, Some("try again".to_owned()))).into());
+        }
         None => {}
     }
     let project = find_project(records, &grant.project)?;
@@ -136,11 +155,12 @@ pub fn create_grant(records: &Records<'_>, id: GrantId, grant: &GrantRecord, now
     if model.grants.values().any(|other| other.name == grant.name && other.project == grant.project) {
         return Err(MetaError::Exists { kind: Kind::Grant, name: grant.name.clone() }.into());
     }
-    if let Some(reason) = refusal_of_key(grant, model).or_else(|| refusal_of_host(grant, model)) {
-        return Err(refused(reason).into());
+    if let Some(refusal) = refusal_of_key(grant, model).or_else(|| refusal_of_host(grant, model)) {
+        return Err(refused(refusal).into());
     }
     if model.grants.len() >= GRANTS_MAX {
-        return Err(refused(format!("there are {GRANTS_MAX}, which is as many as may be; revoke some first")).into());
+        let reason = format!("there are {GRANTS_MAX}, which is as many as may be");
+        return Err(refused((reason, Some("revoke some first".to_owned()))).into());
     }
     let txn = Txn::new().when_as(&found).when_as(&counter);
     // Who deletes the project wants to know of all its grants.
@@ -303,6 +323,23 @@ mod tests {
         create(&mut memory, 2, &some).unwrap();
         run(&mut memory, |records| revoke_grant(records, GrantId(1))).unwrap();
         create(&mut memory, 3, &host("esx1", "iqn.1998-01.com.vmware:esx1")).unwrap();
+    }
+
+    #[test]
+    fn a_refusal_says_what_to_do() {
+        let mut memory = Memory::new();
+        create(&mut memory, 1, &host("esx1", "iqn.a")).unwrap();
+        create(&mut memory, 2, &key("k", 1)).unwrap();
+        let foreign = GrantRecord { volumes: Some(["p/v".to_owned()].into()), ..host("b", "iqn.b") };
+        for (bad, wanted) in [
+            (host("b", "iqn.a"), "'azekura host remove esx1'"),
+            (key("b", 1), "'azekura key revoke k'"),
+            (host("esx1", "iqn.b"), "'azekura host remove esx1'"),
+            (foreign, "--project p"),
+        ] {
+            let told = create(&mut memory, 3, &bad).unwrap_err().hint().unwrap();
+            assert!(told.contains(wanted), "{wanted}: {told}");
+        }
     }
 
     #[test]

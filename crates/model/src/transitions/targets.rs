@@ -27,8 +27,10 @@ pub struct UnitSpec {
     pub lun: Option<u16>,
 }
 
-fn refused(name: &str, reason: String) -> MetaError {
-    MetaError::InvalidTarget { name: name.to_owned(), reason }
+/// A target that can't be so, and what to do; an empty text: nothing.
+fn refused(name: &str, reason: String, hint: &str) -> MetaError {
+    let hint = (!hint.is_empty()).then(|| hint.to_owned());
+    MetaError::InvalidTarget { name: name.to_owned(), reason, hint }
 }
 
 /// Checks a target's name: as those of volumes, with the project before it where that is not the default one.
@@ -48,19 +50,22 @@ fn give_numbers(record: &mut TargetRecord, units: &[UnitSpec]) -> Result<(), Met
                  are free",
                 record.next
             );
-            return Err(refused(&record.name, reason));
+            return Err(refused(&record.name, reason, "without --lun it gets the next one"));
         }
         if number >= LUNS_MAX {
-            let reason = format!(
-                "the number {number} is beyond {}, which is the last one; each is given once: make another target",
-                LUNS_MAX - 1
-            );
-            return Err(refused(&record.name, reason));
+            let reason =
+                format!("the number {number} is beyond {}, which is the last one; each is given once", LUNS_MAX - 1);
+            return Err(refused(&record.name, reason, "'azekura target create' makes another target"));
         }
         record.units.insert(number, volume.clone());
         record.next = number + 1;
     }
     Ok(())
+}
+
+/// A target's name, for people to fill in, in the project of a volume.
+fn beside(volume: &str) -> String {
+    volume.split_once('/').map_or_else(|| "NAME".to_owned(), |(project, _)| format!("{project}/NAME"))
 }
 
 /// The records of volumes that are to be units, which have to be there, of the target's project, and in no target.
@@ -73,16 +78,25 @@ fn check_volumes(records: &Records<'_>, model: &Model, target: &str, units: &[Un
         }
         if project_of(volume) != project_of(target) {
             let reason = format!("the volume '{volume}' is of another project: a target's volumes are of its own");
-            return Err(refused(target, reason).into());
+            let hint = format!(
+                "name a volume of the target's project, or make a target in the volume's: azekura target create {} \
+                 --volume {volume}",
+                beside(volume)
+            );
+            return Err(refused(target, reason, &hint).into());
         }
         if units[..index].iter().any(|before| before.volume == *volume) {
-            return Err(refused(target, format!("the volume '{volume}' is named twice")).into());
+            return Err(refused(target, format!("the volume '{volume}' is named twice"), "name it once").into());
         }
         if let Some((other, number)) = model.unit_of(volume) {
             let reason = format!(
                 "the volume '{volume}' is unit {number} of the target '{other}' already, and a volume is in one at most"
             );
-            return Err(refused(target, reason).into());
+            let hint = format!(
+                "take it from there first, which ends it for hosts that use it so: azekura target remove {other} {volume}; \
+                 or make a clone of it a unit here ('azekura volume clone')"
+            );
+            return Err(refused(target, reason, &hint).into());
         }
     }
     Ok(found)
@@ -104,7 +118,12 @@ fn put(target: &Found, counter: &Found, volumes: &[Found], record: &TargetRecord
 pub fn create_target(records: &Records<'_>, name: &str, units: &[UnitSpec], created: &str) -> Outcome<TargetRecord> {
     check_target_name(name)?;
     if units_iscsi_name(name).is_none() {
-        return Err(refused(name, format!("its iSCSI name would have more than {ISCSI_NAME_MAX} bytes")).into());
+        return Err(refused(
+            name,
+            format!("its iSCSI name would have more than {ISCSI_NAME_MAX} bytes"),
+            "choose a shorter name",
+        )
+        .into());
     }
     let keys = [Key::Target(name), Key::Counter("targets"), Key::Counter("nodes"), Key::Cluster];
     let [target, counter, nodes, cluster] = records.find_all(keys.each_ref())?;
@@ -126,10 +145,17 @@ pub fn create_target(records: &Records<'_>, name: &str, units: &[UnitSpec], crea
     }
     let model = records.model(counter.mod_revision().max(nodes.mod_revision()))?;
     if let Some(older) = without(model, TARGETS) {
-        return Err(refused(name, format!("these nodes run a version that knows no targets: {older}")).into());
+        return Err(refused(
+            name,
+            format!("these nodes run a version that knows no targets: {older}"),
+            "update these nodes first",
+        )
+        .into());
     }
     if model.targets.len() >= TARGETS_MAX {
-        return Err(refused(name, format!("there are {TARGETS_MAX}, which is as many as may be")).into());
+        return Err(
+            refused(name, format!("there are {TARGETS_MAX}, which is as many as may be"), "delete some first").into()
+        );
     }
     let volumes = check_volumes(records, model, name, units)?;
     // A version that knows none would leave a deleted volume in it.
@@ -166,7 +192,12 @@ pub fn remove_unit(records: &Records<'_>, name: &str, lun: u16, force: bool) -> 
         if records.is_uncertain() {
             return Ok(Step::Done(record, target.mod_revision()));
         }
-        return Err(refused(name, format!("it has no unit {lun}")).into());
+        return Err(refused(
+            name,
+            format!("it has no unit {lun}"),
+            &format!("'azekura target show {name}' shows its units"),
+        )
+        .into());
     };
     let attachments = if force { None } else { unused(records, &volume, "taken from its target")? };
     let txn = put(&target, &counter, attachments.as_slice(), &record)?;

@@ -63,6 +63,32 @@ fn told<T: std::fmt::Debug>(result: Result<T, MetaError>) -> String {
     result.unwrap_err().to_string()
 }
 
+fn way_out<T: std::fmt::Debug>(result: Result<T, MetaError>) -> String {
+    result.unwrap_err().hint().unwrap()
+}
+
+#[test]
+fn a_refusal_says_what_to_do() {
+    let mut memory = with_volumes(&["a", "b", "p/a"]);
+    create(&mut memory, "t", &["a"]).unwrap();
+    create(&mut memory, "u", &[]).unwrap();
+    for (refused, wanted) in [
+        (add(&mut memory, "u", "a", None), "azekura target remove t a;"),
+        (create(&mut memory, "v", &["a"]), "azekura target remove t a;"),
+        (add(&mut memory, "u", "p/a", None), "azekura target create p/NAME --volume p/a"),
+        (create(&mut memory, "p/t", &["b"]), "azekura target create NAME --volume b"),
+        (add(&mut memory, "t", "b", Some(0)), "without --lun"),
+        (create(&mut memory, "v", &["b", "b"]), "once"),
+        (remove(&mut memory, "t", 7), "'azekura target show t'"),
+        (add(&mut memory, "t", "none", None), "'azekura volume list'"),
+        (add(&mut memory, "none", "b", None), "'azekura target list'"),
+        (create(&mut memory, "t", &[]), "another name"),
+    ] {
+        let told = way_out(refused);
+        assert!(told.contains(wanted), "{wanted}: {told}");
+    }
+}
+
 #[test]
 fn a_number_is_given_once() {
     let mut memory = with_volumes(&["a", "b", "c", "d"]);
@@ -80,7 +106,7 @@ fn a_number_is_given_once() {
     add(&mut memory, "t", "d", Some(255)).unwrap();
     remove(&mut memory, "t", 255).unwrap();
     for lun in [None, Some(256)] {
-        assert!(told(add(&mut memory, "t", "d", lun)).contains("make another target"));
+        assert!(way_out(add(&mut memory, "t", "d", lun)).contains("makes another target"));
     }
 }
 
