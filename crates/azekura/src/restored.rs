@@ -44,8 +44,8 @@ pub struct RestoredArgs {
     /// Where --config is a node's --serve-config that speaks TLS: the data folder of a node, whose key is shown.
     #[arg(long, value_name = "DIR", requires = "config")]
     as_node: Option<PathBuf>,
-    /// A node's data folder, or a copy of its configuration.json in a folder. May be given several times. One of them has
-    /// the database, unless --config names servers.
+    /// A node's data folder, or a copy of its configuration.json in a folder. May be given several times. One of them
+    /// has the database, unless --config names servers.
     #[arg(long, value_name = "DIR")]
     data: Vec<PathBuf>,
     /// Go on with what the backup has. Volumes, snapshots and devices that were added after it are not known any more.
@@ -161,7 +161,8 @@ impl RestoredArgs {
 
 fn no_copy(folder: &Path) -> CliError {
     let what = format!("{} has no configuration.json", folder.display());
-    CliError::new(what).hint("name a node's data folder, or one with a copy of that file; --backup-only goes on without any")
+    CliError::new(what)
+        .hint("name a node's data folder, or one with a copy of that file; --backup-only goes on without any")
 }
 
 fn failed(error: MetaError) -> CliError {

@@ -6,7 +6,6 @@
 #![allow(clippy::unwrap_used)]
 
 use azekura_sim::{AckRule, Mode, Plan, Report, Shards, run};
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::RangeInclusive;
 
 /// Runs the seeds and adds up what they did.
@@ -466,38 +465,6 @@ fn a_chunk_may_be_mended_while_copies_are_compared() {
 #[test]
 fn a_layer_is_merged_where_all_of_it_is() {
     must_hold(664_030_079, &Plan { devices_fail: true, ..Plan::draw(Mode::Fsx, 664_030_079) });
-}
-
-/// The seed that `SIM_SEED` says, or else one that nobody knows.
-fn fresh_seed() -> u64 {
-    match std::env::var("SIM_SEED") {
-        Ok(seed) => seed.parse().expect("SIM_SEED is a number"),
-        Err(_) => RandomState::new().build_hasher().finish() % 1_000_000_000,
-    }
-}
-
-#[test]
-fn seeds_that_nobody_knows_lose_nothing() {
-    let fresh = fresh_seed();
-    let modes = [
-        Mode::Crash,
-        Mode::Partitions,
-        Mode::Attachments,
-        Mode::Reservations,
-        Mode::Snapshots,
-        Mode::Devices,
-        Mode::Fsx,
-        Mode::Slow,
-        Mode::All,
-    ];
-    for ack in [AckRule::All, AckRule::Majority, AckRule::EachSite] {
-        for mode in modes {
-            let plan = Plan::draw(mode, fresh).with_rule(ack).with_shards(Shards::draw(fresh));
-            let devices_fail = plan.devices_fail || matches!(mode, Mode::Snapshots | Mode::Fsx) && fresh % 2 == 1;
-            let writes_lost = devices_fail && fresh.is_multiple_of(3);
-            must_hold(fresh, &Plan { devices_fail, writes_lost, compares: fresh.is_multiple_of(2), ..plan });
-        }
-    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! What is wrong with the files of open devices although the process goes on: somebody has deleted one, which nobody would
-//! notice before the next start, or their file system has no room for the map to grow.
+//! What is wrong with the files of open devices although the process goes on: somebody has deleted one, which nobody
+//! would notice before the next start, or their file system has no room for the map to grow.
 
 use azekura_base::{DeviceId, Size};
 use rustix::fs::statvfs;
