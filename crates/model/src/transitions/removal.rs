@@ -5,7 +5,9 @@ use azekura_base::{DeviceId, NodeId};
 
 use super::groups::replace_group;
 use super::volumes::missing;
-use crate::{DeviceRecord, DeviceState, Key, Kind, Model, NodeRecord, Outcome, Records, RemovalStep, Step, Txn};
+use crate::{
+    DeviceRecord, DeviceState, Found, Key, Kind, MetaError, Model, NodeRecord, Outcome, Records, RemovalStep, Step, Txn,
+};
 
 /// A device's record as one that leaves: copies on it count as lost.
 fn leaving(record: DeviceRecord) -> DeviceRecord {
@@ -17,13 +19,14 @@ fn leaving(record: DeviceRecord) -> DeviceRecord {
 /// # Errors
 /// When the node is missing, or [`Model::check_node_removal`] refuses.
 pub fn remove_node(records: &Records<'_>, node: NodeId, lost: bool) -> Outcome<()> {
-    let keys = [&Key::Node(node), &Key::Alive(node), &Key::Counter("devices")];
-    let [found, alive, counter] = records.find_all(keys)?;
+    let keys = [&Key::Node(node), &Key::Alive(node), &Key::Counter("devices"), &Key::Counter("volumes")];
+    let [found, alive, counter, volumes] = records.find_all(keys)?;
     let Some(record) = found.record::<NodeRecord>()? else {
         let name = records.known_model().nodes.get(&node).map_or_else(|| node.to_string(), |node| node.name.clone());
         return Err(missing(Kind::Node, &name).into());
     };
-    let model = records.model(found.mod_revision().max(alive.mod_revision()).max(counter.mod_revision()))?;
+    let revisions = [&found, &alive, &counter, &volumes].map(Found::mod_revision);
+    let model = records.model(revisions.into_iter().max().unwrap_or_default())?;
     model.check_node_removal(node, lost)?;
     let removed = NodeRecord { removed: true, ..record };
     let mut txn = Txn::new().when_as(&found).when_as(&alive).when_as(&counter).put(&found.key, &removed);
@@ -31,7 +34,7 @@ pub fn remove_node(records: &Records<'_>, node: NodeId, lost: bool) -> Outcome<(
         let key = Key::Device(device.id).to_string();
         txn = txn.when_unchanged(&key, device.mod_revision).put(&key, &leaving(device.record.clone()));
     }
-    Ok(Step::Run(txn, ()))
+    Ok(Step::Run(if lost { gives_up(txn, &volumes)? } else { txn }, ()))
 }
 
 /// The same for a device.
@@ -39,13 +42,20 @@ pub fn remove_node(records: &Records<'_>, node: NodeId, lost: bool) -> Outcome<(
 /// # Errors
 /// When the device is missing, or [`Model::check_device_removal`] refuses.
 pub fn remove_device(records: &Records<'_>, device: DeviceId, lost: bool) -> Outcome<()> {
-    let found = records.find(&Key::Device(device))?;
-    let model = records.model(found.mod_revision())?;
+    let [found, volumes] = records.find_all([&Key::Device(device), &Key::Counter("volumes")])?;
+    let model = records.model(found.mod_revision().max(volumes.mod_revision()))?;
     let Some(record) = found.record::<DeviceRecord>()? else {
         return Err(missing(Kind::Device, &device.to_string()).into());
     };
     model.check_device_removal(device, lost)?;
-    Ok(Step::Run(Txn::new().when_as(&found).put(&found.key, &leaving(record)), ()))
+    let txn = Txn::new().when_as(&found).put(&found.key, &leaving(record));
+    Ok(Step::Run(if lost { gives_up(txn, &volumes)? } else { txn }, ()))
+}
+
+/// The same change, which may give up the last copies of groups that no volume has: so none is made meanwhile, nor by
+/// somebody who does not know of it yet.
+fn gives_up(txn: Txn, volumes: &Found) -> Result<Txn, MetaError> {
+    Ok(txn.when_as(volumes).put(&volumes.key, &volumes.next_id()?))
 }
 
 /// What a step changes that [`Model::removal_steps`] found in this model. When that has changed since, the condition
@@ -65,7 +75,7 @@ mod tests {
     use super::super::tests::{cluster, run, txn_of};
     use super::super::volumes::{VolumeDeletion, VolumeSpec, create_volume, delete_volume};
     use super::*;
-    use crate::{AliveRecord, Memory, MetaError, VolumeAccess};
+    use crate::{AliveRecord, Memory, VolumeAccess};
     use azekura_base::LogicalBlock;
 
     /// Nodes 1 to 3, and a device of the third that no group names.
@@ -135,15 +145,7 @@ mod tests {
             run(memory, |records| delete_volume(records, name, id, VolumeDeletion::default())).unwrap();
         };
         delete(&mut memory, "v");
-        let spec = VolumeSpec {
-            name: "w".into(),
-            size_bytes: 4096,
-            class: "c".into(),
-            access: VolumeAccess::Exclusive,
-            key: None,
-            logical_block: LogicalBlock::Bytes512,
-            limits: None,
-        };
+        let spec = volume();
         for device in [1, 2] {
             let made = run(&mut memory, |records| create_volume(records, &spec, &format!("u{device}"), ""));
             assert!(made.is_ok(), "{made:?}");
@@ -152,6 +154,37 @@ mod tests {
         }
         let made = run(&mut memory, |records| create_volume(records, &spec, "u3", ""));
         assert!(matches!(&made, Err(MetaError::GroupsGivenUp { groups: 1, .. })), "{made:?}");
+    }
+
+    fn volume() -> VolumeSpec {
+        VolumeSpec {
+            name: "w".into(),
+            size_bytes: 4096,
+            class: "c".into(),
+            access: VolumeAccess::Exclusive,
+            key: None,
+            logical_block: LogicalBlock::Bytes512,
+            limits: None,
+        }
+    }
+
+    #[test]
+    fn a_volume_is_made_before_last_copies_are_given_up_or_not_at_all() {
+        let mut before = three_nodes();
+        let id = before.model().volumes["v"].id;
+        run(&mut before, |records| delete_volume(records, "v", id, VolumeDeletion::default())).unwrap();
+        run(&mut before, |records| remove_device(records, DeviceId(1), true)).unwrap();
+        let known = Records::known(before.model());
+        let making = txn_of(create_volume(&known, &volume(), "u1", ""));
+        for removal in [remove_device(&known, DeviceId(2), true), remove_node(&known, NodeId(2), true)] {
+            let giving_up = txn_of(removal);
+            let mut memory = before.clone();
+            assert!(memory.run(&making).is_some());
+            assert_eq!(memory.run(&giving_up), None, "the volume has its copies there");
+            let mut memory = before.clone();
+            assert!(memory.run(&giving_up).is_some());
+            assert_eq!(memory.run(&making), None, "there are no copies any more");
+        }
     }
 
     #[test]

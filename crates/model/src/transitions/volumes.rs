@@ -214,8 +214,9 @@ pub fn create_volume(records: &Records<'_>, spec: &VolumeSpec, uuid: &str, creat
     if policy.groups.is_empty() {
         return Err(MetaError::NoGroups { class: spec.class.clone() }.into());
     }
-    check_groups(records.known_model(), &policy)?;
-    check_overcommit(records.model(volumes.mod_revision())?, &policy, spec.size_bytes)?;
+    let model = records.model(volumes.mod_revision())?;
+    check_groups(model, &policy)?;
+    check_overcommit(model, &policy, spec.size_bytes)?;
     check_logical_block(records.known_model(), spec.logical_block)?;
     let id = volumes.next_id()?;
     let layer = layers.next_id()?;
