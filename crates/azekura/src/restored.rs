@@ -107,7 +107,7 @@ impl RestoredArgs {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         EmbeddedServer::start(&database, address)
             .await
-            .map_err(|error| CliError::new(error.to_string()).hint("stop the node first"))
+            .map_err(|error| CliError::new(format!("{:#}", anyhow::Error::new(error))).hint("stop the node first"))
     }
 
     async fn restore(&self, servers: Servers, copies: Vec<Copied>) -> Result<ExitCode, CliError> {

@@ -42,7 +42,7 @@ pub enum ServerError {
         known: u64,
     },
     /// The address can't be listened on.
-    #[error("the server can't listen on {address}")]
+    #[error("the server can't listen on {address}: is another process using the port?")]
     Bind {
         /// The address.
         address: SocketAddr,
