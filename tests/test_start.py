@@ -1,6 +1,5 @@
 """Starts that must fail with one clear line, starts that must wait, and nodes that are told to be what they are not."""
 
-import json
 import os
 import re
 import signal
@@ -148,33 +147,6 @@ def test_a_device_that_does_not_fit_is_refused_with_the_size_that_would(folder):
         cluster.device_size = re.search(r"at most (\d+MiB)", said).group(1)
         try:
             cluster.start()
-        finally:
-            cluster.destroy()
-    finally:
-        # The kernel lets go of an ended process' files a moment later.
-        run("umount", "--lazy", small)
-
-
-def test_a_file_system_without_room_for_a_map_is_told(folder):
-    if os.getuid() != 0:
-        pytest.skip("mounting needs root")
-    small = folder / "small"
-    small.mkdir()
-    run("mount", "-t", "tmpfs", "-o", "size=700m", "none", small)
-    try:
-        cluster = Cluster(folder / "c", nodes=1, device_size="512MiB")
-        cluster.nodes[0].data = small
-        try:
-            cluster.start()
-            problems = lambda: json.loads(run_cli("status", "--json", api=cluster.first.api).stdout)["problems"]  # noqa: E731
-            assert not [problem for problem in problems() if "file system" in problem], problems()
-            ballast, left = small / "ballast", os.statvfs(small)
-            with ballast.open("wb") as file:
-                os.posix_fallocate(file.fileno(), 0, left.f_bavail * left.f_frsize - (8 << 20))
-            told = lambda: " ".join(problems())  # noqa: E731
-            wait_until(lambda: f"the file system of {small}/device-0 has" in told(), 60, "the lack of room to be told")
-            ballast.unlink()
-            wait_until(lambda: "file system" not in told(), 60, "the room to be seen")
         finally:
             cluster.destroy()
     finally:

@@ -1,7 +1,7 @@
 //! The configuration, as the data plane and the devices' folders are told of it.
 
 use crate::bridge::admission::admission;
-use crate::bridge::device_files::{self, Wrong};
+use crate::bridge::deleted::{self, Deleted};
 use crate::bridge::holdings::Parents;
 use crate::bridge::portals::portals;
 use crate::bridge::reservations::ReservationViews;
@@ -32,8 +32,8 @@ const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
 /// What still works, and would not after the node's next start.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Troubles {
-    /// Devices whose files were deleted, or have no room.
-    pub(crate) device_files: watch::Sender<Wrong>,
+    /// Devices whose files were deleted.
+    pub(crate) deleted: watch::Sender<Deleted>,
     /// Wrapping keys that the node lacks.
     pub(crate) keks: watch::Sender<Vec<String>>,
 }
@@ -55,7 +55,7 @@ pub(crate) struct Following {
     /// The same, told when the data plane has the devices.
     known_sender: watch::Sender<Parents>,
     notes: Vec<Note>,
-    /// What is wrong with devices' files, and wrapping keys that the node lacks.
+    /// Devices whose files were deleted, and wrapping keys that the node lacks.
     troubles: Troubles,
     keys: DataKeys,
     /// The secrets of hosts.
@@ -129,7 +129,7 @@ impl Following {
     /// From now on a device's folder is told of layers and watched, and the rest of its log is initialised.
     fn attend(&mut self, shard: Shard, id: DeviceId, folder: &Path) {
         self.notes.push(Note::new(id, folder.to_owned()));
-        tokio::spawn(device_files::look(id, folder.into(), self.troubles.device_files.clone()));
+        tokio::spawn(deleted::look(id, folder.into(), self.troubles.deleted.clone()));
         self.known_sender.send_replace(self.known.clone());
         let Some(handle) = self.shards.of(shard).cloned() else { return };
         match DeviceDir::open(folder) {

@@ -2,7 +2,7 @@
 
 mod admission;
 pub(crate) mod attachments;
-mod device_files;
+mod deleted;
 pub(crate) mod following;
 mod found;
 pub(crate) mod holdings;

@@ -74,12 +74,12 @@ impl NodeStatistics for Statistics {
             snapshot.keks_lacking.clone_from(&self.troubles.keks.borrow());
             snapshot.name.clone_from(&self.name);
             snapshot.uptime_seconds = self.started.elapsed().as_secs_f64();
-            let wrong = self.troubles.device_files.borrow();
+            let deleted = self.troubles.deleted.borrow();
             for device in &mut snapshot.devices {
-                let said = wrong.get(&DeviceId(device.id)).cloned();
+                let said = deleted.get(&DeviceId(device.id)).cloned();
                 device.problem = device.problem.take().or(said);
             }
-            drop(wrong);
+            drop(deleted);
             let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
             // One that took long to be opened may be there by now.
             snapshot.devices.retain(|device| !failures.contains_key(&DeviceId(device.id)));

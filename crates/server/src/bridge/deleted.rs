@@ -1,8 +1,7 @@
-//! What is wrong with the files of open devices although the process goes on: somebody has deleted one, which nobody
-//! would notice before the next start, or their file system has no room for the map to grow.
+//! Files of open devices that somebody has deleted. The process still has them open and goes on, so nothing else would
+//! be noticed before its next start, when they are gone.
 
-use azekura_base::{DeviceId, Size};
-use rustix::fs::statvfs;
+use azekura_base::DeviceId;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -10,35 +9,27 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
-/// They are looked at so often.
+/// They are looked for so often.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// What a device's folder has besides its description.
 const FILES: [&str; 2] = ["log", "map.redb"];
-/// A file system with less room than this, bytes, is as good as full.
-const ROOM_MIN: u64 = 32 << 20;
 
-/// What people are told of devices with something wrong.
-pub type Wrong = BTreeMap<DeviceId, String>;
+/// Devices with files that are gone, and what people are told of each.
+pub type Deleted = BTreeMap<DeviceId, String>;
 
-/// Looks at a device's files again and again, for as long as somebody wants to know.
-pub(crate) async fn look(id: DeviceId, folder: Box<Path>, wrong: watch::Sender<Wrong>) {
+/// Looks for a device's files again and again, for as long as somebody wants to know.
+pub(crate) async fn look(id: DeviceId, folder: Box<Path>, deleted: watch::Sender<Deleted>) {
     let mut interval = tokio::time::interval(INTERVAL);
     loop {
         interval.tick().await;
         let here = folder.clone();
         // A disk that hangs keeps no more than this waiting.
-        let said = spawn_blocking(move || what_is_wrong(id, &here)).await.ok().flatten();
-        wrong.send_if_modified(|all| match said {
+        let gone = spawn_blocking(move || gone(&here)).await;
+        let said = gone.ok().flatten().map(|file| what(id, &folder.join(file)));
+        deleted.send_if_modified(|all| match said {
             Some(said) => all.insert(id, said.clone()).is_none_or(|before| before != said),
             None => all.remove(&id).is_some(),
         });
-    }
-}
-
-fn what_is_wrong(id: DeviceId, folder: &Path) -> Option<String> {
-    match gone(folder) {
-        Some(file) => Some(deleted(id, &folder.join(file))),
-        None => room(folder).filter(|room| *room < ROOM_MIN).map(|room| full(folder, room)),
     }
 }
 
@@ -51,26 +42,11 @@ fn gone(folder: &Path) -> Option<&'static str> {
     FILES.into_iter().find(is_gone)
 }
 
-/// What the folder's file system has left, bytes.
-fn room(folder: &Path) -> Option<u64> {
-    let found = statvfs(folder).ok()?;
-    Some(found.f_bavail.saturating_mul(found.f_frsize))
-}
-
-fn deleted(id: DeviceId, file: &Path) -> String {
+fn what(id: DeviceId, file: &Path) -> String {
     format!(
         "{} was deleted; the node still has it open, and what the device holds is gone when the node stops: do not stop \
          it, and move its copies to other devices ('azekura device drain {id}')",
         file.display()
-    )
-}
-
-fn full(folder: &Path, room: u64) -> String {
-    format!(
-        "the file system of {} has {} left: the device's map can't grow there, and the device stops when it has to; make \
-         room on it",
-        folder.display(),
-        Size::new(room)
     )
 }
 
@@ -91,7 +67,7 @@ mod tests {
         assert_eq!(gone(folder.path()), Some("map.redb"));
         std::fs::remove_dir_all(folder.path()).unwrap();
         assert_eq!(gone(folder.path()), Some("log"));
-        let said = what_is_wrong(DeviceId(3), folder.path()).unwrap();
+        let said = what(DeviceId(3), &folder.path().join("log"));
         assert!(said.contains("log was deleted") && said.contains("azekura device drain 3"), "{said}");
     }
 }
