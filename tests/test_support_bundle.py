@@ -143,6 +143,7 @@ def test_none_of_the_secrets_of_a_cluster_is_in_it(planted, monkeypatch):
     assert "cluster/audit.json" not in of_operator and "missing: cluster/grants.json" in made.stderr, made.stderr
 
 
+@pytest.mark.long
 def test_what_is_needed_is_in_it(planted):
     folder, first = planted.folder, planted.cluster.first
     made = bundle(first, folder, "--log", planted.log, "--json", name="json.tar.gz", config="config.toml")
@@ -263,6 +264,7 @@ def test_a_full_disk_leaves_no_half_file(planted):
         subprocess.run(["umount", folder], check=True, timeout=60)
 
 
+@pytest.mark.long
 def test_nodes_that_are_down_are_named(planted):
     """The last test of this file: afterwards the nodes are gone."""
     folder, (first, second) = planted.folder, planted.cluster.nodes
