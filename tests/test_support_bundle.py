@@ -10,6 +10,7 @@ import tarfile
 import pytest
 
 from tests.test_grants import ask
+from tests.test_https import answers, authority
 from tools.harness.cluster import HOST, binary, run_cli
 from tools.harness.process import wait_until
 
@@ -63,6 +64,10 @@ class Planted:
         self.tokens = {role: cli("token", "create", f"the-{role}", "--role", role).strip() for role in roles}
         for node, token in itertools.product(self.cluster.nodes, self.tokens.values()):
             wait_until(lambda node=node, token=token: ask(node, "GET", "/v1/whoami", token)[0] == 200, 30, "the tokens")
+        # Each node proves what it is by the authority's certificate, which it has a moment after its first start.
+        certificate = authority(self.cluster)["certificate"]
+        for node in self.cluster.nodes:
+            wait_until(lambda node=node: answers(node, certificate, self.tokens["operator"]), 30, "its certificate")
         self.join = cli("token", "create", "n9", "--join").strip()
         cli("volume", "create", "safe", "64MiB", "--encrypt")
         cli("volume", "create", "closed", "64MiB", "--secret-file", private(folder / "pass", f"{PASSPHRASE}\n"))
