@@ -13,6 +13,7 @@ usage: ./dev bench [--secs N] [--size 2G] [--targets azekura,qemu-nbd[,raw]] [--
                    [--memory SIZE] [--json FILE] [--record]
        ./dev bench shards [--secs N] [--rounds N] [--size 2G] [--json FILE] [--record]
        ./dev bench secure [--secs N] [--rounds N] [--size 2G] [--json FILE] [--record]
+       ./dev bench home [--secs N] [--rounds N] [--size 2G] [--json FILE] [--record]
        ./dev bench doors [--secs N] [--rounds N] [--size 2G] [--only REGEX] [--json FILE] [--record]
 
 The first form runs nine fio tests on a volume with two copies of a fresh three-node cluster (its own folder, not
@@ -31,6 +32,7 @@ written at random. --only chooses among its figures by name: rate, p99, afterwar
 sequential. It needs 40 GiB of disk. `shards` compares machines of four devices that have one, two and four shards, and of four
 processes, at full load and at half of what one shard gives; it needs 48 GiB of disk. `secure` compares clusters with TLS
 between their nodes, and with an encrypted volume, with one that has neither, and writes to a volume whose key is rotated.
+`home` compares a volume that is at home where it is attached with one whose copies are anywhere, and with qemu-nbd.
 `doors` compares iSCSI with tgt's and vhost-user with qemu-storage-daemon's, both on a raw file, and the processor time of a
 request over NVMe/TCP with that of one over NBD; --only chooses among iscsi, vhost and nvme, write and read.
 TEXT

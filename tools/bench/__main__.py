@@ -13,7 +13,7 @@ from pathlib import Path
 from tools.harness.document import PERFORMANCE, replace_part, set_figures
 from tools.harness.folders import new_folder
 
-from . import doors, fio, idle, large, machine, report, secure, shards, snapshots, stuck, sustained
+from . import doors, fio, home, idle, large, machine, report, secure, shards, snapshots, stuck, sustained
 from .measure import run_test
 from .plan import FILL, READ_ONCE, TESTS
 from .sizes import parse_size
@@ -32,7 +32,7 @@ def arguments():
     parser.add_argument(
         "what",
         nargs="?",
-        choices=["tests", "sustained", "idle", "snapshots", "stuck", "large", "shards", "secure", "doors"],
+        choices=["tests", "sustained", "idle", "snapshots", "stuck", "large", "shards", "secure", "doors", "home"],
         default="tests",
     )
     parser.add_argument("--secs", type=int, default=8, help="seconds a test (default 8)")
@@ -191,6 +191,8 @@ def main():
             result = shards.run(options, folder, progress)
         elif options.what == "secure":
             result = secure.run(options, folder, progress)
+        elif options.what == "home":
+            result = home.run(options, folder, progress)
         elif options.what == "doors":
             result = doors.run(options, folder, progress)
         else:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tools.harness.cluster import Cluster
 from tools.harness.device import is_initialised
+from tools.harness.nbd import Client
 from tools.harness.process import Process, wait_until
 
 VOLUME = "vol1"
@@ -108,6 +109,24 @@ class Encrypted(Azekura):
     def make_volume(self):
         self.cluster.cli("volume", "create", VOLUME, self.volume_size, "--copies", 2, "--encrypt")
         self.cluster.wait_healthy()
+
+
+class Attached(Azekura):
+    """The same whose volume is at home where it is attached (docs/decisions/0062-home-attached.md)."""
+
+    name = "attached"
+
+    def make_volume(self):
+        self.cluster.cli("class", "create", "near", "--copies", 2, "--home", "attached")
+        self.cluster.cli("volume", "create", VOLUME, self.volume_size, "--class", "near")
+        self.cluster.wait_healthy()
+        # Its first client says where home is.
+        with Client(self.cluster.first.uri(VOLUME)):
+            wait_until(self.is_at_home, 60, "the volume's way home")
+
+    def is_at_home(self):
+        home = self.cluster.json("volume", "show", VOLUME).get("home")
+        return home is not None and home["groups_there"] == home["groups"]
 
 
 class QemuNbd(Target):

@@ -112,7 +112,10 @@ pub struct ClassView {
     /// Where one copy of every block is; none: wherever there is room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<ClassHome>,
-    /// Its placement groups; 0 before its first volume.
+    /// One copy of every block of a volume is where the volume is attached: each has placement groups of its own.
+    #[serde(default, skip_serializing_if = "crate::is_false")]
+    pub home_attached: bool,
+    /// Its placement groups, with those that its volumes have of their own; 0 before its first volume.
     pub groups: usize,
     /// Its volumes.
     pub volumes: usize,
@@ -160,6 +163,9 @@ pub struct CreateClass {
     /// Keep one copy of every block there, and serve requests from it; wherever there is room, if it is not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<ClassHome>,
+    /// Keep one copy of every block of a volume where the volume is attached, in place of `home`.
+    #[serde(default, skip_serializing_if = "crate::is_false")]
+    pub home_attached: bool,
 }
 
 /// Body of `POST /v1/classes/{name}`: what is not named stays. What would move copies can't be changed: make another

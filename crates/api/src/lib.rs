@@ -86,7 +86,7 @@ pub use target::{AddUnit, CreateTarget, RemoveUnits, TargetView, UnitView};
 pub use volume::{
     AttachVolume, AttachmentView, ChangeVolumeSecret, CreateVolume, DeleteVolume, DetachVolume, ExposeHere,
     ExposeVolume, Exposed, IoLimits, KeyUnlocked, ResizeVolume, ResizedView, UnlockKey, UnlockVolume, VolumeAccess,
-    VolumeView,
+    VolumeHome, VolumeView,
 };
 pub use watch::{Events, LAST_EVENT_HEADER, NO_POSITION, RESET_EVENT, ResetView, WatchQuery, Watched, write_event};
 

@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 pub struct SettingsView {
     /// The copies of a node that has been absent for so long get new homes, seconds; `null`: never.
     pub rehome_after_seconds: Option<u64>,
+    /// A volume whose class is at home where it is attached moves its home after it has been used elsewhere for so
+    /// long, seconds; `null`: never.
+    #[serde(default)]
+    pub follow_after_seconds: Option<u64>,
     /// Most groups that move at once to empty a device or to fill a new one.
     pub moves_at_once: u32,
     /// Share of a device's capacity from which on people are warned, percent.
@@ -32,6 +36,10 @@ pub struct ChangeSettings {
     #[serde(default, deserialize_with = "crate::named", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(test, schemars(with = "Option<u64>"))]
     pub rehome_after_seconds: Option<Option<u64>>,
+    /// See [`SettingsView`]; `null`: never.
+    #[serde(default, deserialize_with = "crate::named", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "Option<u64>"))]
+    pub follow_after_seconds: Option<Option<u64>>,
     /// See [`SettingsView`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moves_at_once: Option<u32>,

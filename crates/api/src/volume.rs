@@ -43,6 +43,9 @@ pub struct VolumeView {
     pub logical_block_bytes: LogicalBlock,
     /// Its storage class.
     pub class: String,
+    /// Where one copy of every block is, or on its way to; none: wherever there is room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<VolumeHome>,
     /// Copies of every block.
     pub copies: u32,
     /// How many may use it at once.
@@ -84,6 +87,39 @@ pub struct VolumeView {
     /// When its copies were last compared; nothing before its placement groups are there.
     #[serde(default)]
     pub scrubbed: Option<LastScrubs>,
+}
+
+/// Where a volume keeps one copy of every block: its class's home, or where it is attached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct VolumeHome {
+    /// The site, as its nodes name it; empty: where they name none.
+    pub site: String,
+    /// The rack; anywhere in the site, if it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rack: Option<String>,
+    /// The host, by its node's name; anywhere in the rack, if it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// The volume's placement groups, with others' where it shares them.
+    pub groups: usize,
+    /// Those of them that have a copy in sync there.
+    pub groups_there: usize,
+}
+
+impl std::fmt::Display for VolumeHome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (&self.host, &self.rack) {
+            (Some(host), _) => write!(f, "host {host}")?,
+            (None, Some(rack)) if self.site.is_empty() => write!(f, "rack {rack}")?,
+            (None, Some(rack)) => write!(f, "rack {}/{rack}", self.site)?,
+            (None, None) => write!(f, "site {}", self.site)?,
+        }
+        match (self.groups_there, self.groups) {
+            (there, groups) if there == groups => f.write_str(", with a copy of everything"),
+            (there, groups) => write!(f, ", with a copy of {there} of {groups} placement groups yet"),
+        }
+    }
 }
 
 impl VolumeView {

@@ -74,7 +74,7 @@ pub use secret_text::SecretText;
 pub use shared_memory::SharedMemory;
 pub use size::{Size, SizeError};
 pub use slab::Slab;
-pub use time::{day_number, rfc3339_seconds};
+pub use time::{day_number, rfc3339_seconds, seconds_of_rfc3339};
 pub use token::{GrantId, Secret, SecretHash, Token, TokenError};
 pub use transport::{Transport, TransportError};
 pub use warning::Warning;

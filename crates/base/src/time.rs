@@ -11,6 +11,13 @@ pub fn rfc3339_seconds(seconds: u64) -> String {
     humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs(seconds.min(SECONDS_MAX))).to_string()
 }
 
+/// Seconds since 1970 of such a text; `None`: it is no time, or one before.
+#[must_use]
+pub fn seconds_of_rfc3339(text: &str) -> Option<u64> {
+    let time = humantime::parse_rfc3339(text).ok()?;
+    time.duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
+}
+
 /// The day of a Gregorian date, counted from 1970-01-01; the inverse of [`rfc3339_seconds`]. `None` for dates that do
 /// not exist or lie before 1970.
 #[must_use]
@@ -22,6 +29,16 @@ pub fn day_number(year: u64, month: u64, day: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_read_as_they_are_written() {
+        for seconds in [0, 1, 1_770_000_000, SECONDS_MAX] {
+            assert_eq!(seconds_of_rfc3339(&rfc3339_seconds(seconds)), Some(seconds));
+        }
+        for bad in ["", "now", "1969-12-31T23:59:59Z", "2026-01-31"] {
+            assert_eq!(seconds_of_rfc3339(bad), None, "{bad}");
+        }
+    }
 
     #[test]
     fn known_times() {

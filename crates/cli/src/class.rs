@@ -12,6 +12,10 @@ use super::removal::DeleteClassArgs;
 use super::table::{Align, Table};
 use super::{ApiArgs, CliError};
 
+/// The home of a class whose volumes have one copy where they are attached. A site of that name is `attached/RACK` or
+/// has another name.
+const ATTACHED: &str = "attached";
+
 /// Storage classes: how many copies volumes have, and what may fail at once.
 #[derive(Debug, Args)]
 pub struct ClassCommand {
@@ -30,7 +34,8 @@ enum Class {
         \x20                                                       requests wait for a lost group, however long\n  \
         azekura class create lab --copies 2 --failure-domain device\n\
         \x20                                                       copies on one machine's devices\n  \
-        azekura class create here --copies 2 --home berlin    one copy in this site, and used from there")]
+        azekura class create here --copies 2 --home berlin    one copy in this site, and used from there\n  \
+        azekura class create near --copies 2 --home attached  one copy on the host that uses the volume")]
     Create(CreateArgs),
     /// List all storage classes.
     #[command(visible_alias = "ls")]
@@ -103,6 +108,22 @@ fn io_timeout(text: &str) -> Result<IoTimeout, String> {
     Ok(IoTimeout(Some(seconds)))
 }
 
+/// Where one copy of every block is.
+#[derive(Clone, Debug)]
+enum Home {
+    /// Where each volume is attached.
+    Attached,
+    At(ClassHome),
+}
+
+impl std::str::FromStr for Home {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Home, String> {
+        if text == ATTACHED { Ok(Home::Attached) } else { text.parse().map(Home::At) }
+    }
+}
+
 #[derive(Debug, Args)]
 struct CreateArgs {
     /// Name of the class.
@@ -134,8 +155,12 @@ struct CreateArgs {
     logical_block_size: LogicalBlock,
     /// Keep one copy of every block in this site, or in this rack of it, and serve requests from there while that can
     /// be: for those who use the volumes there. The other copies are wherever there is room for them.
-    #[arg(long, value_name = "SITE[/RACK]")]
-    home: Option<ClassHome>,
+    ///
+    /// With `attached` each volume keeps one copy where it is attached: on that host, or in its rack or site where the
+    /// host has no device. When it is attached elsewhere for five minutes, the copy follows in the background
+    /// (`azekura cluster set follow-after`).
+    #[arg(long, value_name = "SITE[/RACK]|attached")]
+    home: Option<Home>,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -185,7 +210,8 @@ impl ClassCommand {
                     io_timeout_seconds: Some(arguments.io_timeout.0),
                     encrypt: arguments.encrypt,
                     logical_block_bytes: Some(arguments.logical_block_size).filter(|block| !block.is_default()),
-                    home: arguments.home,
+                    home_attached: matches!(arguments.home, Some(Home::Attached)),
+                    home: arguments.home.and_then(|home| if let Home::At(home) = home { Some(home) } else { None }),
                 };
                 let class = arguments.api.client()?.send::<ClassCreate>([], &body)?;
                 show(&class, arguments.api.json)
@@ -226,6 +252,11 @@ fn show(class: &ClassView, json: bool) -> Result<ExitCode, CliError> {
     print(&format!("{}{problem}", table(std::slice::from_ref(class))))
 }
 
+fn home(class: &ClassView) -> String {
+    let place = if class.home_attached { ATTACHED } else { "-" };
+    class.home.as_ref().map_or_else(|| place.to_owned(), ToString::to_string)
+}
+
 fn table(classes: &[ClassView]) -> String {
     let mut table = Table::new(&[
         ("NAME", Align::Left),
@@ -247,7 +278,7 @@ fn table(classes: &[ClassView]) -> String {
             class.copies.to_string(),
             class.copies_min.to_string(),
             class.failure_domain.to_string(),
-            class.home.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
+            home(class),
             class.ack_rule.to_string(),
             class.io_timeout_seconds.map_or_else(|| "never".to_owned(), |seconds| Period(seconds).to_string()),
             class.overcommit_ratio.to_string(),

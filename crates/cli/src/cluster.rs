@@ -25,6 +25,8 @@ enum Cluster<H: Here> {
     /// Change a setting.
     #[command(after_help = "Settings:\n  \
         rehome-after   the copies of a node that has been absent for so long get new homes (10m; 'never')\n  \
+        follow-after   a volume at home where it is attached has been used elsewhere for so long when its copy follows\n                 \
+                       (5m; 'never')\n  \
         moves-at-once  most groups that move at once to empty a device or to fill a new one (8)\n  \
         nearly-full    share of a device's capacity from which on 'azekura status' warns (85%)\n  \
         full           share from which on it takes no more data from clients (95%); copies that lose their device\n                 \
@@ -45,7 +47,7 @@ enum Cluster<H: Here> {
 #[derive(Debug, Args)]
 struct SetArgs {
     /// The setting.
-    #[arg(value_parser = ["rehome-after", "moves-at-once", "nearly-full", "full", "transport", "api-access"])]
+    #[arg(value_parser = ["rehome-after", "follow-after", "moves-at-once", "nearly-full", "full", "transport", "api-access"])]
     setting: String,
     /// Its new value.
     value: String,
@@ -85,13 +87,21 @@ fn change(setting: &str, value: &str) -> Result<ChangeSettings, CliError> {
         change.transport = Some(value.parse().map_err(|error: TransportError| CliError::new(error.to_string()))?);
     } else if setting == "api-access" {
         change.api_access = Some(value.parse().map_err(|error: ApiAccessError| CliError::new(error.to_string()))?);
-    } else if value == "never" {
-        change.rehome_after_seconds = Some(None);
+    } else if setting == "follow-after" {
+        change.follow_after_seconds = Some(period(value)?);
     } else {
-        let Period(seconds) = value.parse().map_err(|error: String| CliError::new(format!("{error}, or never")))?;
-        change.rehome_after_seconds = Some(Some(seconds));
+        change.rehome_after_seconds = Some(period(value)?);
     }
     Ok(change)
+}
+
+/// Seconds; `None`: never.
+fn period(value: &str) -> Result<Option<u64>, CliError> {
+    if value == "never" {
+        return Ok(None);
+    }
+    let Period(seconds) = value.parse().map_err(|error: String| CliError::new(format!("{error}, or never")))?;
+    Ok(Some(seconds))
 }
 
 fn percent(value: &str) -> Result<u8, CliError> {
@@ -102,8 +112,9 @@ fn percent(value: &str) -> Result<u8, CliError> {
 
 fn table(settings: &SettingsView) -> String {
     let mut table = Table::new(&[("SETTING", Align::Left), ("VALUE", Align::Left)]);
-    let rehome = settings.rehome_after_seconds.map_or_else(|| "never".to_owned(), |after| Period(after).to_string());
-    table.row(vec!["rehome-after".to_owned(), rehome]);
+    let period = |after: Option<u64>| after.map_or_else(|| "never".to_owned(), |after| Period(after).to_string());
+    table.row(vec!["rehome-after".to_owned(), period(settings.rehome_after_seconds)]);
+    table.row(vec!["follow-after".to_owned(), period(settings.follow_after_seconds)]);
     table.row(vec!["moves-at-once".to_owned(), settings.moves_at_once.to_string()]);
     table.row(vec!["nearly-full".to_owned(), format!("{}%", settings.nearly_full_percent)]);
     table.row(vec!["full".to_owned(), format!("{}%", settings.full_percent)]);
@@ -122,6 +133,8 @@ mod tests {
         assert_eq!(change("rehome-after", "10m").unwrap().rehome_after_seconds, Some(Some(600)));
         assert_eq!(change("rehome-after", "never").unwrap().rehome_after_seconds, Some(None));
         assert_eq!(change("moves-at-once", "3").unwrap().moves_at_once, Some(3));
+        assert_eq!(change("follow-after", "1h").unwrap().follow_after_seconds, Some(Some(3600)));
+        assert_eq!(change("follow-after", "never").unwrap().follow_after_seconds, Some(None));
         assert!(change("rehome-after", "soon").unwrap_err().to_string().contains("never"));
         assert!(change("moves-at-once", "10m").is_err());
         assert_eq!(change("full", "97%").unwrap().full_percent, Some(97));
@@ -133,6 +146,7 @@ mod tests {
         assert!(change("api-access", "all").unwrap_err().to_string().contains("open or grants"));
         let never = SettingsView {
             rehome_after_seconds: None,
+            follow_after_seconds: Some(300),
             moves_at_once: 8,
             nearly_full_percent: 85,
             full_percent: 95,

@@ -54,6 +54,7 @@ mod top;
 mod unlock;
 mod volume;
 mod volume_key;
+mod volume_shown;
 mod watch;
 
 use output::EXIT_CODES;

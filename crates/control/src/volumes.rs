@@ -5,10 +5,10 @@ use azekura_meta::MetaClient;
 use azekura_meta::cluster::ClassSpec;
 use azekura_model::transitions::projects::check_volume;
 use azekura_model::transitions::volumes::{VolumeSpec, check_logical_block, check_overcommit};
-use azekura_model::{AckRule, ClassRecord, Kind, MetaError, Model, ProjectUse, VolumeAccess, VolumeRecord};
+use azekura_model::{AckRule, ClassRecord, Kind, MetaError, Model, ProjectUse, VolumeAccess, VolumeRecord, is_own};
 
 use crate::data_keys::DataKeys;
-use azekura_plans::placement::{candidates, group_count, place_class};
+use azekura_plans::placement::{candidates, group_count, own_group_count, place_class};
 
 /// The class of a volume that names neither a class nor a number of copies.
 pub const DEFAULT_CLASS: &str = "default";
@@ -107,7 +107,7 @@ pub async fn create_volume(
         let reason = format!("its writes are acknowledged by the rule '{}', not '{rule}'", class.ack_rule);
         return Err(MetaError::InvalidClass { name, reason });
     }
-    ensure_groups(meta, &class).await?;
+    let name = ensure_groups(meta, &class, request.size_bytes).await?;
     meta.create_volume(&VolumeSpec { class: name, logical_block, key, ..spec }).await
 }
 
@@ -137,7 +137,7 @@ async fn ensure_class(
     spec: Option<ClassSpec>,
     size_bytes: u64,
 ) -> Result<ClassRecord, MetaError> {
-    if let Some(class) = model.classes.get(name).filter(|class| !class.deleted) {
+    if let Some(class) = model.classes.get(name).filter(|class| !class.deleted && !is_own(name)) {
         return Ok(class.record.clone());
     }
     let Some(spec) = spec else {
@@ -159,11 +159,21 @@ fn draft(spec: &ClassSpec) -> ClassRecord {
     spec.record("")
 }
 
-/// Makes the class's groups if it has none.
-async fn ensure_groups(meta: &MetaClient, class: &ClassRecord) -> Result<(), MetaError> {
-    if !class.groups.is_empty() {
-        return Ok(());
+/// Sees to it that there are groups for a volume of the class and this size; gives the name that they go by: the
+/// class's, or that of groups which are the volume's own.
+async fn ensure_groups(meta: &MetaClient, class: &ClassRecord, size_bytes: u64) -> Result<String, MetaError> {
+    if class.home_attached {
+        // First of all whether there is room and a place: what is made for a volume that can't be stays a while.
+        let (model, count) = (meta.model(), own_group_count(size_bytes));
+        check_overcommit(&model, class, size_bytes).map_err(|error| meta.told(error))?;
+        place_class(&model, class, count)?;
+        let own = meta.create_own(&class.name).await?.name;
+        meta.create_groups(&own, count, place_class).await?;
+        return Ok(own);
     }
-    let devices = candidates(&meta.model(), class).len();
-    meta.create_groups(&class.name, group_count(devices, class.copies), place_class).await.map(|_| ())
+    if class.groups.is_empty() {
+        let devices = candidates(&meta.model(), class).len();
+        meta.create_groups(&class.name, group_count(devices, class.copies), place_class).await?;
+    }
+    Ok(class.name.clone())
 }

@@ -26,6 +26,7 @@ mod layer_ends;
 mod members;
 mod memory;
 mod model;
+mod own_groups;
 mod projects;
 mod read;
 mod records;
@@ -46,7 +47,7 @@ pub use attachments::{
 pub use audit::{AUDIT_PREFIX, AUDIT_RECORDS_MAX, AuditProof, AuditRecord, audit_key, audit_time};
 pub use authorities::AuthorityRecord;
 pub use azekura_base::{AckRule, Bounds, DEFAULT_PROJECT, GrantId, Needs, Role, SecretHash, project_of};
-pub use class_home::{CLASS_HOMES, ClassHome};
+pub use class_home::{CLASS_HOMES, ClassHome, OWN_GROUPS};
 pub use cluster::ClusterRecord;
 pub use data_keys::{
     CSI_KEYS, CSI_PROVIDER, DataKeyRecord, ENCRYPTION, FILE_PROVIDER, FormerKeys, KEY_GENERATIONS, KEY_PROVIDERS,
@@ -69,6 +70,7 @@ pub use members::{
 };
 pub use memory::Memory;
 pub use model::{Model, RecordMap, Versioned, group_of};
+pub use own_groups::{class_shown, is_own, own_name};
 pub use projects::{PROJECTS, ProjectQuota, ProjectRecord, ProjectUse};
 pub use read::{Found, Gathered, Halt, Outcome, Records, Step, check_bounds};
 pub use records::{

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::records::is_false;
 use crate::{
-    CLASS_HOMES, CSI_KEYS, ENCRYPTION, Endpoint, HOST_PATHS, HOSTS, KEY_GENERATIONS, KEY_PROVIDERS, KEY_VOLUMES,
-    PROJECTS, RESERVATIONS, TARGETS, Unknown,
+    CLASS_HOMES, CSI_KEYS, ClassHome, ENCRYPTION, Endpoint, HOST_PATHS, HOSTS, KEY_GENERATIONS, KEY_PROVIDERS,
+    KEY_VOLUMES, OWN_GROUPS, PROJECTS, RESERVATIONS, TARGETS, Unknown,
 };
 
 /// What a node's record says that it understands when its copies compare what they hold with what a write expects
@@ -21,7 +21,7 @@ pub const COMPARE_AND_WRITE: &str = "compare-and-write";
 pub const LOGICAL_BLOCKS: &str = "logical-blocks";
 
 /// What this version understands, as its nodes' records say it.
-pub const UNDERSTOOD: [&str; 13] = [
+pub const UNDERSTOOD: [&str; 14] = [
     CLASS_HOMES,
     COMPARE_AND_WRITE,
     CSI_KEYS,
@@ -32,6 +32,7 @@ pub const UNDERSTOOD: [&str; 13] = [
     KEY_PROVIDERS,
     KEY_VOLUMES,
     LOGICAL_BLOCKS,
+    OWN_GROUPS,
     PROJECTS,
     RESERVATIONS,
     TARGETS,
@@ -85,6 +86,21 @@ pub struct NodeRecord {
     #[serde(flatten)]
     #[doc(hidden)]
     pub unknown: Unknown,
+}
+
+impl NodeRecord {
+    /// Whether the node is at a home.
+    #[must_use]
+    pub fn is_at(&self, home: &ClassHome) -> bool {
+        home.has(&self.site, &self.rack, &self.name)
+    }
+
+    /// The home that is this host, in its rack and its site.
+    #[must_use]
+    pub fn as_home(&self) -> ClassHome {
+        let rack = Some(self.rack.clone()).filter(|rack| !rack.is_empty());
+        ClassHome { site: self.site.clone(), rack, host: Some(self.name.clone()) }
+    }
 }
 
 /// A node was shut out (docs/decisions/0037-who-may.md).

@@ -20,6 +20,8 @@ pub struct Unknown(pub BTreeMap<String, serde_json::Value>);
 
 /// Time after which the copies of an absent node get new homes, unless it is set, seconds.
 pub const REHOME_AFTER_SECONDS_DEFAULT: u64 = 600;
+/// Time after which a volume's home follows it, unless it is set, seconds.
+pub const FOLLOW_AFTER_SECONDS_DEFAULT: u64 = 300;
 /// Groups that move at once for balance, unless it is set.
 pub const MOVES_AT_ONCE_DEFAULT: u32 = 8;
 /// Share of a device's capacity from which on people are warned, unless it is set, percent.
@@ -29,6 +31,10 @@ pub const FULL_PERCENT_DEFAULT: u8 = 95;
 
 fn default_rehome_after() -> Option<u64> {
     Some(REHOME_AFTER_SECONDS_DEFAULT)
+}
+
+fn default_follow_after() -> Option<u64> {
+    Some(FOLLOW_AFTER_SECONDS_DEFAULT)
 }
 
 fn default_moves() -> u32 {
@@ -49,6 +55,10 @@ pub struct SettingsRecord {
     /// The copies of a node that has been absent for so long get new homes, seconds; `null`: never.
     #[serde(default = "default_rehome_after")]
     pub rehome_after_seconds: Option<u64>,
+    /// A volume whose class is at home where it is attached moves its home after it has been used elsewhere for so
+    /// long, seconds; `null`: never.
+    #[serde(default = "default_follow_after")]
+    pub follow_after_seconds: Option<u64>,
     /// Most groups that move at once to empty a device or to fill a new one. Lost copies are made anew without
     /// waiting for that.
     #[serde(default = "default_moves")]
@@ -75,6 +85,7 @@ impl Default for SettingsRecord {
     fn default() -> SettingsRecord {
         SettingsRecord {
             rehome_after_seconds: default_rehome_after(),
+            follow_after_seconds: default_follow_after(),
             moves_at_once: default_moves(),
             nearly_full_percent: default_nearly_full(),
             full_percent: default_full(),
@@ -143,6 +154,12 @@ pub struct ClassRecord {
     /// Where one copy of every block is to be; `None`: wherever there is room.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<ClassHome>,
+    /// Each of its volumes has groups of its own, whose home is where the volume is attached.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub home_attached: bool,
+    /// These are the groups that a volume of this class has of its own, with its clones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
     /// The placement groups, in the order that chunks are dealt to; empty before the first volume.
     #[serde(default)]
     pub groups: Vec<PgId>,

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use azekura_base::{DeviceId, NodeId, PgId};
 
 use crate::MetaError;
-use crate::{AckRule, GroupRecord, Model, named};
+use crate::{AckRule, GroupRecord, Model, class_shown, named};
 
 /// Steps of one round: each is a write to the configuration.
 const STEPS_MAX: usize = 256;
@@ -122,7 +122,7 @@ impl Model {
             of(&last)
         );
         let classes: BTreeSet<&str> =
-            last.iter().filter_map(|pg| self.groups.get(pg)).map(|group| group.class.as_str()).collect();
+            last.iter().filter_map(|pg| self.groups.get(pg)).map(|group| class_shown(&group.class)).collect();
         let hint = format!(
             "bring it back, or the other devices that have failed or are away; or delete the volumes of the storage class {0} \
              and then that ('azekura class delete {0}'), which gives their data up",

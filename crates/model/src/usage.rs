@@ -44,6 +44,14 @@ impl Model {
             || self.layers.values().any(|layer| layer.class == class && layer.state != LayerState::Deleted)
     }
 
+    /// The classes that somebody misses, as [`Model::is_missed`] says it of each.
+    #[must_use]
+    pub fn missed_classes(&self) -> BTreeSet<&str> {
+        let layers = self.layers.values().filter(|layer| layer.state != LayerState::Deleted);
+        let volumes = self.volumes.values().map(|volume| volume.class.as_str());
+        volumes.chain(layers.map(|layer| layer.class.as_str())).collect()
+    }
+
     /// The groups that need one of these devices.
     #[must_use]
     pub fn groups_needing(&self, devices: &BTreeSet<DeviceId>) -> BTreeSet<PgId> {

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use azekura_base::{DeviceId, NodeId, PgId};
 use azekura_model::transitions::groups::replace_group;
-use azekura_model::{ClassRecord, DeviceRecord, DeviceState, FailureKind, GroupRecord, MetaError, Model, Txn};
+use azekura_model::{
+    ClassRecord, DeviceRecord, DeviceState, FailureKind, GroupRecord, MetaError, Model, Txn, class_shown,
+};
 
 use crate::placement::{Candidate, candidates_where, place};
 
@@ -216,7 +218,7 @@ pub fn check_drain(model: &Model, what: &str, devices: &[DeviceId]) -> Result<()
             let reason = format!(
                 "storage class '{}' keeps {} copies on different {domain}s, and only {} {domain}(s) with devices in \
                  service would be left",
-                class.name,
+                class_shown(&class.name),
                 class.copies,
                 domains.len(),
                 domain = class.failure_domain,

@@ -5,6 +5,7 @@ use std::time::Duration;
 use azekura_model::Model;
 
 use crate::cuts::Seen;
+use crate::followers::Followers;
 use crate::homes::{self, Absences, Move};
 use crate::plan::Plan;
 use crate::protection::Protector;
@@ -36,9 +37,10 @@ pub struct Moment {
 /// what it has begun:
 ///
 /// ```text
-///   a node stays away ──► away since … ──► lost: its copies get new homes
-///   a cut is begun    ──► open since … ──► nobody finishes it: called off
-///   a snapshot is due ──► being made   ──► made; or failed, and due again later
+///   a node stays away         ──► away since …      ──► lost: its copies get new homes
+///   a volume is used elsewhere ──► elsewhere since … ──► its home follows it
+///   a cut is begun            ──► open since …      ──► nobody finishes it: called off
+///   a snapshot is due         ──► being made        ──► made; or failed, and due again later
 /// ```
 ///
 /// A new leader begins anew, so that what is counted from when it was seen is done later then, never sooner.
@@ -51,6 +53,7 @@ pub struct Moment {
 #[derive(Debug, Default)]
 pub struct Leader {
     absences: Absences,
+    followers: Followers,
     cuts: Seen,
     protector: Protector,
 }
@@ -74,8 +77,9 @@ impl Leader {
         let over = over.map(|(volume, name)| Plan::DeleteSnapshot(volume, name));
         let layers = layers::step(model).into_iter().map(Plan::Layer);
         let removal = model.removal_steps().into_iter().map(Plan::Removal);
+        let own = self.followers.step(model, now).into_iter().map(Plan::Own);
         let homes = self.absences.step(model, now.elapsed).into_iter().map(Plan::Move);
-        let plans = cuts.chain(over).chain(restored::step(model)).chain(layers).chain(removal).chain(homes);
+        let plans = cuts.chain(over).chain(restored::step(model)).chain(layers).chain(removal).chain(own).chain(homes);
         Round { snapshots, plans: plans.collect() }
     }
 
@@ -84,7 +88,10 @@ impl Leader {
     pub fn next(&self, model: &Model, now: Moment) -> Option<Duration> {
         let in_seconds = |at: u64| now.elapsed + Duration::from_secs(at.saturating_sub(now.unix_seconds));
         let absence = self.absences.next(homes::patience(model), now.elapsed);
-        [absence, self.cuts.next(), self.protector.next().map(in_seconds)].into_iter().flatten().min()
+        [absence, self.followers.next(), self.cuts.next(), self.protector.next().map(in_seconds)]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// The groups whose members are to change, by what was seen before. None: all copies are where they should be, or

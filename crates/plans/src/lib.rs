@@ -3,13 +3,15 @@
 //! on a configuration server, the simulator in memory.
 //!
 //! - [`Leader`]: all of it, in one step.
-//! - [`placement`]: which devices hold which group; [`homes`]: away from what is lost or drained, a share for new ones.
+//! - [`placement`]: which devices hold which group; [`homes`]: away from what is lost or drained, a share for new ones;
+//!   [`followers`]: groups that follow a volume to where it is attached.
 //! - [`cuts`], [`snapshots`], [`schedule`], [`retention`], [`protection`], [`layers`]: what comes and goes with
 //!   snapshots.
 //! - [`rotation`]: data keys of encrypted volumes get others in their place.
 //! - [`restored`]: groups open again after the configuration was restored.
 
 pub mod cuts;
+pub mod followers;
 pub mod homes;
 pub mod layers;
 mod leader;

@@ -10,6 +10,7 @@ use azekura_model::transitions::snapshots::delete_snapshot;
 use azekura_model::{GroupRecord, LayerRecord, Model, Outcome, Records, RemovalStep, Step};
 
 use crate::cuts::LateCut;
+use crate::followers::OwnPlan;
 use crate::homes::Move;
 use crate::layers::LayerPlan;
 
@@ -32,6 +33,8 @@ pub enum Plan {
     Layer(LayerPlan),
     /// What was removed goes.
     Removal(RemovalStep),
+    /// A volume's own groups change, or go.
+    Own(OwnPlan),
     /// A group's copies go elsewhere.
     Move(Move),
 }
@@ -62,6 +65,7 @@ impl Plan {
             Plan::Layer(LayerPlan::Remove(layer)) => changed(remove_layer(records, *layer)),
             Plan::Layer(LayerPlan::Begin(layer, end)) => unless_void(begin_layer_end(model, *layer, *end)),
             Plan::Removal(step) => records.unless_overtaken(removal_step(model, step)),
+            Plan::Own(own) => own.transition(records),
             Plan::Move(wanted) => unless_void(wanted.change(model)),
         }
     }
@@ -76,6 +80,7 @@ impl Plan {
             Plan::AdoptLayer(_) | Plan::Reopen(..) | Plan::EndRestoration => "opening groups after a restore",
             Plan::Layer(_) => "removing layers",
             Plan::Removal(_) => "removing nodes and devices",
+            Plan::Own(_) => "having homes follow volumes",
             Plan::Move(_) => "giving groups new homes",
         }
     }

@@ -3,7 +3,7 @@
 use azekura_api::ChangeClass;
 use azekura_api::endpoint::{ClassChange, ClassCreate, ClassList, ClassShow};
 use azekura_meta::cluster::{self, ClassSpec, DEFAULT_OVERCOMMIT_RATIO};
-use azekura_model::{AckRule, FailureDomain, IO_TIMEOUT_DEFAULT_SECONDS, Kind, MetaError};
+use azekura_model::{AckRule, FailureDomain, IO_TIMEOUT_DEFAULT_SECONDS, Kind, MetaError, is_own};
 
 use super::call::{Answer, Call, Reply};
 use super::known::{Known, Wanted, known};
@@ -12,13 +12,13 @@ use super::views;
 
 pub(super) async fn list(Call { api, .. }: Call<ClassList>) -> Answer<ClassList> {
     let Known { model, stale } = known(&api, Wanted::Volumes).await?;
-    let classes = model.classes.values().filter(|class| !class.deleted);
+    let classes = model.classes_shown().filter(|class| !class.deleted);
     Ok(Reply::as_known(classes.map(|class| views::class(&model, class)).collect(), stale))
 }
 
 pub(super) async fn show(Call { api, names: [name], .. }: Call<ClassShow>) -> Answer<ClassShow> {
     let Known { model, stale } = known(&api, Wanted::Volumes).await?;
-    match model.classes.get(&name) {
+    match model.classes.get(&name).filter(|_| !is_own(&name)) {
         Some(class) => Ok(Reply::as_known(views::class(&model, class), stale)),
         None => Err(MetaError::NotFound { kind: Kind::Class, name }.into()),
     }
@@ -36,6 +36,7 @@ pub(super) async fn create(Call { api, body, .. }: Call<ClassCreate>) -> Answer<
         encrypt: body.encrypt,
         logical_block: body.logical_block_bytes.unwrap_or_default(),
         home: body.home.map(Meant::meant),
+        home_attached: body.home_attached,
     };
     let class = api.meta.create_class(&spec).await?;
     Ok(views::class(&api.meta.model(), &class).into())

@@ -10,6 +10,7 @@ use super::call::{Answer, Call};
 fn view(record: SettingsRecord) -> SettingsView {
     SettingsView {
         rehome_after_seconds: record.rehome_after_seconds,
+        follow_after_seconds: record.follow_after_seconds,
         moves_at_once: record.moves_at_once,
         nearly_full_percent: record.nearly_full_percent,
         full_percent: record.full_percent,
@@ -25,6 +26,7 @@ pub(super) async fn show(Call { api, .. }: Call<SettingsShow>) -> Answer<Setting
 pub(super) async fn change(Call { api, body, .. }: Call<SettingsChange>) -> Answer<SettingsChange> {
     let ChangeSettings {
         rehome_after_seconds,
+        follow_after_seconds,
         moves_at_once,
         nearly_full_percent,
         full_percent,
@@ -33,6 +35,7 @@ pub(super) async fn change(Call { api, body, .. }: Call<SettingsChange>) -> Answ
     } = body;
     let change = cluster::SettingsChange {
         rehome_after_seconds,
+        follow_after_seconds,
         moves_at_once,
         nearly_full_percent,
         full_percent,

@@ -81,7 +81,7 @@ impl Meant for azekura_api::ClassHome {
     type Record = model::ClassHome;
 
     fn meant(self) -> model::ClassHome {
-        model::ClassHome { site: self.site, rack: self.rack }
+        model::ClassHome { site: self.site, rack: self.rack, host: None }
     }
 }
 

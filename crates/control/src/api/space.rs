@@ -9,7 +9,7 @@ use azekura_api::endpoint::{NodeLayers, Space};
 use azekura_api::{ClassSpace, ClusterSpace, ClusterStats, DeviceSpace, HomeSpace, SpaceView, VolumeSpace, Written};
 use azekura_base::LayerId;
 use azekura_model::transitions::volumes::{Room, promised_bytes, usable_capacity_bytes};
-use azekura_model::{ClassHome, DeviceRecord, LayerRecord, LayerState, Model};
+use azekura_model::{ClassHome, DeviceRecord, LayerRecord, LayerState, Model, class_shown};
 
 use super::call::{Answer, Call, Reply};
 use super::error::ApiError;
@@ -67,7 +67,7 @@ fn is_kept(layer: &LayerRecord) -> bool {
 fn space(model: &Model, stats: &ClusterStats, layers: &BTreeMap<LayerId, u64>) -> SpaceView {
     let own = |layer: &LayerId| layers.get(layer).copied().unwrap_or(0);
     let mut classes: BTreeMap<&str, (usize, Written, BTreeSet<LayerId>)> =
-        model.classes.keys().map(|name| (name.as_str(), Default::default())).collect();
+        model.classes_shown().map(|class| (class.name.as_str(), Default::default())).collect();
     let mut volumes = Vec::with_capacity(model.volumes.len());
     let mut unique_bytes = 0;
     for volume in model.volumes.values() {
@@ -81,17 +81,22 @@ fn space(model: &Model, stats: &ClusterStats, layers: &BTreeMap<LayerId, u64>) -
             shared_bytes: shared,
         };
         unique_bytes += unique;
-        if let Some((count, sum, stands_on)) = classes.get_mut(volume.class.as_str()) {
+        if let Some((count, sum, stands_on)) = classes.get_mut(class_shown(&volume.class)) {
             *count += 1;
             sum.provisioned_bytes = sum.provisioned_bytes.saturating_add(written.provisioned_bytes);
             sum.unique_bytes += unique;
             stands_on.extend(below);
         }
-        volumes.push(VolumeSpace { name: volume.name.clone(), class: volume.class.clone(), copies, written });
+        volumes.push(VolumeSpace {
+            name: volume.name.clone(),
+            class: class_shown(&volume.class).to_owned(),
+            copies,
+            written,
+        });
     }
     // Snapshots that their volume does not stand on any more, since it was reverted, are their class's as well.
     for record in model.layers.values().filter(|record| is_kept(record)) {
-        if let Some((_, _, stands_on)) = classes.get_mut(record.class.as_str()) {
+        if let Some((_, _, stands_on)) = classes.get_mut(class_shown(&record.class)) {
             stands_on.insert(record.id);
         }
     }
@@ -133,7 +138,7 @@ fn home_space(model: &Model, home: &ClassHome, devices: &[DeviceSpace]) -> HomeS
     let room = Room::of(model, home);
     let is_there = |device: &DeviceRecord| {
         let node = model.nodes.get(&device.node);
-        device.is_sound() && node.is_some_and(|node| home.has(&node.site, &node.rack))
+        device.is_sound() && node.is_some_and(|node| node.is_at(home))
     };
     let spaces = devices.iter().filter(|space| model.devices.get(&space.id).is_some_and(|device| is_there(device)));
     HomeSpace {

@@ -10,7 +10,7 @@ use azekura_api::{
 };
 use azekura_base::{DeviceId, PgId};
 use azekura_model::transitions::volumes::{promised_bytes, usable_capacity_bytes};
-use azekura_model::{Endpoint, GroupRecord, HOSTS, Model, VolumeRecord, named};
+use azekura_model::{Endpoint, GroupRecord, HOSTS, Model, VolumeRecord, is_own, named};
 
 use super::call::{Answer, Call};
 use super::known::{Known, Wanted, known};
@@ -19,6 +19,8 @@ use super::views::FULL;
 use super::{scrub, views};
 
 mod homes;
+
+pub(super) use homes::has_copy_at_home;
 
 /// Why a node does not serve encrypted volumes, if there are such.
 fn sealed(model: &Model, node: &str, snapshot: Option<&NodeSnapshot>) -> Option<String> {
@@ -287,7 +289,8 @@ fn hosts_notes(model: &Model) -> Vec<String> {
 fn unused_note(model: &Model, groups: &BTreeMap<GroupHealth, BTreeSet<PgId>>) -> Option<String> {
     let unhealthy = groups.iter().filter(|(health, _)| **health != GroupHealth::Healthy).flat_map(|(_, groups)| groups);
     let classes = unhealthy.filter_map(|pg| Some(model.groups.get(pg)?.class.as_str()));
-    let unused: Vec<&str> = classes.filter(|class| !model.is_missed(class)).collect();
+    // What a volume had of its own goes by itself.
+    let unused: Vec<&str> = classes.filter(|class| !is_own(class) && !model.is_missed(class)).collect();
     let classes: BTreeSet<&str> = unused.iter().copied().collect();
     let first = classes.first()?;
     Some(format!(

@@ -2,10 +2,12 @@
 
 use azekura_api::{
     AckRule, AttachmentView, ClassView, ClusterStats, DeviceSnapshot, DeviceView, EndpointView, GroupView, NodeView,
-    VolumeView,
+    VolumeHome, VolumeView,
 };
 use azekura_base::DeviceId;
-use azekura_model::{AttachmentRecord, ClassRecord, Endpoint, FailureKind, Model, VolumeRecord};
+use azekura_model::{
+    AttachmentRecord, ClassHome, ClassRecord, Endpoint, FailureKind, Model, VolumeRecord, class_shown,
+};
 
 use super::scrub;
 use super::shown::Shown;
@@ -38,7 +40,8 @@ pub(super) fn volume(keys: &DataKeys, model: &Model, volume: &VolumeRecord) -> V
         uuid: volume.uuid.clone(),
         size_bytes: volume.size_bytes,
         logical_block_bytes: volume.logical_block_bytes,
-        class: volume.class.clone(),
+        class: class_shown(&volume.class).to_owned(),
+        home: model.classes.get(&volume.class).and_then(|class| home(model, class)),
         copies: model.classes.get(&volume.class).map_or(0, |class| class.copies),
         access: volume.access.shown(),
         generation: attachments.map_or(0, |record| record.generation.0),
@@ -63,6 +66,14 @@ pub(super) fn volume(keys: &DataKeys, model: &Model, volume: &VolumeRecord) -> V
     }
 }
 
+/// The home of a class, or of a volume's own groups, and how far their copies are there.
+fn home(model: &Model, class: &ClassRecord) -> Option<VolumeHome> {
+    let ClassHome { site, rack, host } = class.home.clone()?;
+    let groups = class.groups.iter().filter_map(|id| model.groups.get(id));
+    let groups_there = groups.filter(|group| super::status::has_copy_at_home(model, class, group)).count();
+    Some(VolumeHome { site, rack, host, groups: class.groups.len(), groups_there })
+}
+
 /// Where an export is opened, at every living node.
 pub(super) fn endpoints_of(model: &Model, export: &str) -> Vec<EndpointView> {
     let alive = model.nodes.values().filter(|node| model.alive.contains_key(&node.id));
@@ -83,8 +94,9 @@ pub(super) fn class(model: &Model, class: &ClassRecord) -> ClassView {
         encrypt: class.encrypt,
         logical_block_bytes: class.logical_block_bytes,
         home: class.home.as_ref().map(Shown::shown),
-        groups: class.groups.len(),
-        volumes: model.volumes.values().filter(|volume| volume.class == class.name).count(),
+        home_attached: class.home_attached,
+        groups: model.class_family(&class.name).map(|class| class.groups.len()).sum(),
+        volumes: model.volumes.values().filter(|volume| class_shown(&volume.class) == class.name).count(),
         created: class.created.clone(),
         problem: place_class(model, class, 1).err().map(|error| error.to_string()),
     }
@@ -187,7 +199,7 @@ pub(super) fn groups(model: &Model, stats: &ClusterStats, changeable: bool) -> V
             let live = index.get(group.id, group.primary);
             GroupView {
                 id: group.id,
-                class: group.class.clone(),
+                class: class_shown(&group.class).to_owned(),
                 epoch: group.epoch.0,
                 primary: group.primary,
                 in_sync: group.in_sync.clone(),

@@ -3,21 +3,31 @@
 use azekura_model::transitions::classes::{
     begin_class_deletion, change_class, create_class, delete_groups, finish_class_deletion,
 };
-use azekura_model::{ClassRecord, MetaError};
+use azekura_model::transitions::own_groups::create_own;
+use azekura_model::{ClassRecord, MetaError, own_name};
 
-use super::MetaClient;
+use super::{MetaClient, random_uuid};
 use crate::time::now_rfc3339;
 
 pub use azekura_model::transitions::classes::{ClassChange, ClassSpec, DEFAULT_OVERCOMMIT_RATIO};
 
 /// Groups deleted by one transaction; etcd takes 128 operations.
 const GROUPS_PER_TXN: usize = 100;
+/// Of a volume's own groups: enough that no two names are ever the same.
+const OWN_NAME_DIGITS: usize = 8;
 
 impl MetaClient {
     /// Makes a storage class; its groups come with its first volume.
     pub async fn create_class(&self, spec: &ClassSpec) -> Result<ClassRecord, MetaError> {
         let created = now_rfc3339();
         Ok(self.run("creating the storage class", |records| create_class(records, spec, &created)).await?.0)
+    }
+
+    /// Makes the record of groups that a volume of this class is about to have of its own; the groups come next.
+    pub async fn create_own(&self, class: &str) -> Result<ClassRecord, MetaError> {
+        let (created, random) = (now_rfc3339(), random_uuid());
+        let name = own_name(class, &random[..OWN_NAME_DIGITS]);
+        Ok(self.run("making a volume's groups", |records| create_own(records, class, &name, &created)).await?.0)
     }
 
     /// Changes a storage class; gives it as it is then.

@@ -3,10 +3,10 @@
 use azekura_base::{LogicalBlock, PgId};
 
 use super::volumes::{check_logical_block, check_name, missing};
-use super::without;
+use super::{require, without};
 use crate::{
     AckRule, CLASS_HOMES, ClassHome, ClassRecord, FailureDomain, IO_TIMEOUT_DEFAULT_SECONDS, Key, Kind, MetaError,
-    Model, Outcome, Records, Step, Txn, Unknown,
+    Model, OWN_GROUPS, Outcome, Records, Step, Txn, Unknown, class_shown, is_own,
 };
 
 /// Overcommit ratio of a class that names none.
@@ -39,6 +39,8 @@ pub struct ClassSpec {
     pub logical_block: LogicalBlock,
     /// Where one copy of every block is to be, which serves the requests; `None`: wherever there is room.
     pub home: Option<ClassHome>,
+    /// Each of its volumes has groups of its own, whose home is where the volume is attached.
+    pub home_attached: bool,
 }
 
 impl ClassSpec {
@@ -56,6 +58,7 @@ impl ClassSpec {
             encrypt: false,
             logical_block: LogicalBlock::default(),
             home: None,
+            home_attached: false,
         }
     }
 
@@ -73,6 +76,8 @@ impl ClassSpec {
             )
         } else if self.ack_rule == AckRule::EachSite && self.copies < 2 {
             "one copy is in one site: use the ack rule 'all', or more copies".to_owned()
+        } else if self.home.is_some() && self.home_attached {
+            "its home is either a place, or where each volume is attached".to_owned()
         } else if let Some(reason) = self.home.as_ref().and_then(ClassHome::flaw) {
             reason
         } else if let Some(reason) = class_limits(self.overcommit_ratio, self.io_timeout_seconds) {
@@ -97,6 +102,8 @@ impl ClassSpec {
             encrypt: self.encrypt,
             logical_block_bytes: self.logical_block,
             home: self.home.clone(),
+            home_attached: self.home_attached,
+            parent: None,
             groups: Vec::new(),
             plan: None,
             deleted: false,
@@ -118,17 +125,25 @@ pub fn create_class(records: &Records<'_>, spec: &ClassSpec, created: &str) -> O
         let reason = format!("these nodes run a version that knows no homes of classes: {older}");
         return Err(MetaError::InvalidClass { name: spec.name.clone(), reason }.into());
     }
+    if let Some(older) = without(records.known_model(), OWN_GROUPS).filter(|_| spec.home_attached) {
+        let reason = format!("these nodes run a version that knows no volumes with groups of their own: {older}");
+        return Err(MetaError::InvalidClass { name: spec.name.clone(), reason }.into());
+    }
     // One of another version would make volumes of other blocks in it.
     check_logical_block(records.known_model(), spec.logical_block)?;
     let record = spec.record(created);
-    let found = records.find(&Key::Class(&spec.name))?;
+    let [found, cluster] = records.find_all([&Key::Class(&spec.name), &Key::Cluster])?;
     match found.record::<ClassRecord>()? {
         // Ours, of an attempt whose answer was lost.
         Some(existing) if records.is_uncertain() && existing == record => {
             Ok(Step::Done(existing, found.mod_revision()))
         }
         Some(_) => Err(MetaError::Exists { kind: Kind::Class, name: spec.name.clone() }.into()),
-        None => Ok(Step::Run(Txn::new().when_as(&found).put(&found.key, &record), record)),
+        None => {
+            let txn = Txn::new().when_as(&found).put(&found.key, &record);
+            let txn = if spec.home_attached { require(txn, &cluster, OWN_GROUPS)? } else { txn };
+            Ok(Step::Run(txn, record))
+        }
     }
 }
 
@@ -148,7 +163,7 @@ pub struct ClassChange {
 pub fn change_class(records: &Records<'_>, name: &str, change: ClassChange) -> Outcome<ClassRecord> {
     let found = records.find(&Key::Class(name))?;
     let before: Option<ClassRecord> = found.record()?;
-    let before = before.filter(|class| !class.deleted).ok_or_else(|| missing(Kind::Class, name))?;
+    let before = before.filter(|class| !class.deleted && !is_own(name)).ok_or_else(|| missing(Kind::Class, name))?;
     let ClassChange { overcommit_ratio, io_timeout_seconds } = change;
     let class = ClassRecord {
         overcommit_ratio: overcommit_ratio.unwrap_or(before.overcommit_ratio),
@@ -173,8 +188,9 @@ fn class_limits(overcommit_ratio: f64, io_timeout_seconds: Option<u64>) -> Optio
     Some(format!("the I/O timeout must be 1 s to 86,400 s, or never, not {seconds} s"))
 }
 
-/// Begins to delete a storage class that has no volumes: it takes none from then on. Gives its groups, which go next
-/// ([`delete_groups`]); then the class itself does ([`finish_class_deletion`]). Can be begun again.
+/// Begins to delete a storage class that has no volumes, or what a volume had of its own: it takes none from then on.
+/// Gives its groups, which go next ([`delete_groups`]); then the class itself does ([`finish_class_deletion`]). Can be
+/// begun again.
 ///
 /// # Errors
 /// When the class is missing or in use.
@@ -209,9 +225,10 @@ pub fn finish_class_deletion(records: &Records<'_>, name: &str) -> Outcome<()> {
 
 /// Refuses what would take volumes' data away.
 fn check_unused(model: &Model, class: &str) -> Result<(), MetaError> {
-    let volumes = model.volumes.values().filter(|volume| volume.class == class);
+    let is_of = |other: &str| other == class || class_shown(other) == class;
+    let volumes = model.volumes.values().filter(|volume| is_of(&volume.class));
     let volumes: Vec<String> = volumes.map(|volume| volume.name.clone()).collect();
-    let layers = model.layers_of_class(class);
+    let layers = model.layers.values().filter(|layer| is_of(&layer.class)).count();
     if volumes.is_empty() && layers == 0 {
         return Ok(());
     }

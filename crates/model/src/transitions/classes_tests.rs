@@ -24,7 +24,8 @@ fn a_class_that_makes_no_sense_is_refused() {
         ClassSpec { ack_rule: AckRule::EachSite, copies: 1, ..good.clone() },
         ClassSpec { overcommit_ratio: f64::NAN, ..good.clone() },
         ClassSpec { io_timeout_seconds: Some(0), ..good.clone() },
-        ClassSpec { home: Some(ClassHome { site: String::new(), rack: None }), ..good.clone() },
+        ClassSpec { home: Some(ClassHome::new("", None)), ..good.clone() },
+        ClassSpec { home: Some(ClassHome::new("a", None)), home_attached: true, ..good.clone() },
     ];
     for spec in &bad {
         assert!(matches!(create(&mut memory, spec, ""), Err(MetaError::InvalidClass { .. })), "{spec:?}");
@@ -70,7 +71,7 @@ fn put_nodes(memory: &mut Memory, sites: [&str; 2], understands: &[&str]) {
 }
 
 fn at_home(site: &str) -> ClassSpec {
-    ClassSpec { home: Some(ClassHome { site: site.to_owned(), rack: None }), ..ClassSpec::new("near", 1) }
+    ClassSpec { home: Some(ClassHome::new(site, None)), ..ClassSpec::new("near", 1) }
 }
 
 #[test]

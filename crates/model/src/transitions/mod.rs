@@ -22,6 +22,7 @@ pub mod keys;
 pub mod layers;
 pub mod members;
 pub mod new_groups;
+pub mod own_groups;
 pub mod projects;
 pub mod removal;
 pub mod reservations;

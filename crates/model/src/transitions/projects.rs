@@ -13,7 +13,7 @@ use super::volumes::{check_name, missing};
 use crate::projects::QuotaKind;
 use crate::{
     DEFAULT_PROJECT, Halt, Key, Kind, MetaError, Outcome, ProjectQuota, ProjectRecord, ProjectUse, Records,
-    SnapshotRecord, Step, Txn, Unknown, VolumeRecord, named, project_of,
+    SnapshotRecord, Step, Txn, Unknown, VolumeRecord, class_shown, named, project_of,
 };
 
 /// The most projects that a cluster has: every node keeps all of them in memory.
@@ -227,7 +227,7 @@ impl Accounts {
     pub(super) fn made(&mut self, volume: &VolumeRecord) {
         if let Some(account) = self.of(&volume.name) {
             account.more = account.more.plus(ProjectUse::of(volume));
-            account.classes.insert(volume.class.clone());
+            account.classes.insert(class_shown(&volume.class).to_owned());
         }
     }
 

@@ -15,6 +15,8 @@ pub const REHOME_AFTER_SECONDS_MIN: u64 = 10;
 pub struct SettingsChange {
     /// See [`SettingsRecord::rehome_after_seconds`]; `Some(None)`: never.
     pub rehome_after_seconds: Option<Option<u64>>,
+    /// See [`SettingsRecord::follow_after_seconds`]; `Some(None)`: never.
+    pub follow_after_seconds: Option<Option<u64>>,
     /// See [`SettingsRecord::moves_at_once`]; 1 to [`MOVES_AT_ONCE_MAX`].
     pub moves_at_once: Option<u32>,
     /// See [`SettingsRecord::nearly_full_percent`]; 1 to [`SettingsRecord::full_percent`].
@@ -89,6 +91,7 @@ pub fn change_settings(records: &Records<'_>, change: SettingsChange) -> Outcome
     let before: Option<SettingsRecord> = found.record()?;
     let mut settings = before.clone().unwrap_or_default();
     settings.rehome_after_seconds = change.rehome_after_seconds.unwrap_or(settings.rehome_after_seconds);
+    settings.follow_after_seconds = change.follow_after_seconds.unwrap_or(settings.follow_after_seconds);
     settings.moves_at_once = change.moves_at_once.unwrap_or(settings.moves_at_once);
     settings.nearly_full_percent = change.nearly_full_percent.unwrap_or(settings.nearly_full_percent);
     settings.full_percent = change.full_percent.unwrap_or(settings.full_percent);

@@ -8,8 +8,8 @@ use super::targets::forget_volume;
 use super::{require, without};
 use crate::data_keys::KeyUser;
 use crate::{
-    AttachmentsRecord, ClassHome, ClassRecord, DataKeyRecord, Key, Kind, LOGICAL_BLOCKS, LayerRecord, LayerState,
-    MetaError, Model, Outcome, Records, Step, Txn, Unknown, VolumeAccess, VolumeRecord,
+    AttachmentsRecord, ClassHome, ClassRecord, DataKeyRecord, Found, Halt, Key, Kind, LOGICAL_BLOCKS, LayerRecord,
+    LayerState, MetaError, Model, Outcome, Records, Step, Txn, Unknown, VolumeAccess, VolumeRecord, class_shown,
 };
 
 /// Longest name.
@@ -128,7 +128,7 @@ fn check_groups(model: &Model, class: &ClassRecord) -> Result<(), MetaError> {
     let given_up = |pg: &&PgId| model.groups.get(pg).is_some_and(|group| group.in_sync.iter().all(removed));
     match class.groups.iter().filter(given_up).count() {
         0 => Ok(()),
-        groups => Err(MetaError::GroupsGivenUp { class: class.name.clone(), groups }),
+        groups => Err(MetaError::GroupsGivenUp { class: class_shown(&class.name).to_owned(), groups }),
     }
 }
 
@@ -139,7 +139,9 @@ pub fn check_overcommit(model: &Model, class: &ClassRecord, more_bytes: u64) -> 
     let capacity_bytes = usable_capacity_bytes(model);
     let all = Room { promised_bytes, capacity_bytes };
     all.check(requested_bytes, class, None)?;
-    class.home.as_ref().map_or(Ok(()), |home| Room::of(model, home).check(u128::from(more_bytes), class, Some(home)))
+    // The home of a volume's own groups goes where there is room: that is the leader's business.
+    let home = class.home.as_ref().filter(|_| class.parent.is_none());
+    home.map_or(Ok(()), |home| Room::of(model, home).check(u128::from(more_bytes), class, Some(home)))
 }
 
 /// What may be promised of some devices, and what is.
@@ -162,7 +164,7 @@ impl Room {
         let promised = model.volumes.values().filter(|volume| is_there(&volume.class));
         let devices = model.devices.values().filter(|device| {
             let node = model.nodes.get(&device.node);
-            device.is_sound() && node.is_some_and(|node| home.has(&node.site, &node.rack))
+            device.is_sound() && node.is_some_and(|node| node.is_at(home))
         });
         Room {
             promised_bytes: promised.map(|volume| u128::from(volume.size_bytes)).sum(),
@@ -184,6 +186,15 @@ impl Room {
 
 pub(super) fn missing(kind: Kind, name: &str) -> MetaError {
     MetaError::NotFound { kind, name: name.to_owned() }
+}
+
+/// The class's record whose policy a new volume with these groups of its own has; nothing for groups that belong to
+/// nobody. While the volume is made, that class may not be deleted.
+fn parent_of(records: &Records<'_>, own: &ClassRecord) -> Result<Option<Found>, Halt> {
+    let Some(parent) = &own.parent else { return Ok(None) };
+    let found = records.find(&Key::Class(parent))?;
+    let stands = found.record::<ClassRecord>()?.is_some_and(|class| !class.deleted);
+    if stands { Ok(Some(found)) } else { Err(missing(Kind::Class, parent).into()) }
 }
 
 /// Makes a volume with an empty head layer. `uuid`: its random identity, the same in every attempt; `created`: the
@@ -214,6 +225,7 @@ pub fn create_volume(records: &Records<'_>, spec: &VolumeSpec, uuid: &str, creat
     if policy.groups.is_empty() {
         return Err(MetaError::NoGroups { class: spec.class.clone() }.into());
     }
+    let parent = parent_of(records, &policy)?;
     let model = records.model(volumes.mod_revision())?;
     check_groups(model, &policy)?;
     check_overcommit(model, &policy, spec.size_bytes)?;
@@ -254,6 +266,7 @@ pub fn create_volume(records: &Records<'_>, spec: &VolumeSpec, uuid: &str, creat
         .put(&head_key, &head)
         .put(&volumes.key, &(id + 1))
         .put(&layers.key, &(layer + 1));
+    let txn = parent.iter().fold(txn, Txn::when_as);
     // A version that takes its blocks for others would give its clients what is elsewhere.
     let txn = if spec.logical_block.is_default() { txn } else { require(txn, &cluster, LOGICAL_BLOCKS)? };
     Ok(Step::Run(accounts.settle(records, txn)?, record))

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use azekura_base::DeviceId;
 use azekura_model::transitions::groups::NewGroup;
-use azekura_model::{AckRule, ClassRecord, DeviceRecord, FailureDomain, MetaError, Model};
+use azekura_model::{AckRule, ClassRecord, DeviceRecord, FailureDomain, MetaError, Model, class_shown};
 
 mod layout;
 mod primaries;
@@ -28,6 +28,11 @@ const GROUPS_MIN: u32 = 64;
 const GROUPS_MAX: u32 = azekura_model::transitions::new_groups::GROUPS_PER_CLASS_MAX;
 /// Groups that each device should hold a copy of, about.
 const GROUPS_PER_DEVICE: u32 = 32;
+
+/// Groups of a small volume's own.
+const OWN_GROUPS_MIN: u32 = 4;
+/// Groups of a large volume's own.
+const OWN_GROUPS_MAX: u32 = 32;
 
 /// A device that groups can be placed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +69,14 @@ pub fn group_count(devices: usize, copies: u32) -> u32 {
         .min(GROUPS_MAX)
 }
 
+/// The number of groups that a volume of this size has of its own: a power of two near one for each 8 GiB, 4 to 32. A
+/// group is on one device of the home, so more of them use more devices there.
+#[must_use]
+pub fn own_group_count(size_bytes: u64) -> u32 {
+    let wanted = (size_bytes >> 33).clamp(u64::from(OWN_GROUPS_MIN), u64::from(OWN_GROUPS_MAX));
+    1 << wanted.ilog2()
+}
+
 /// The devices that may take copies of a class, with their failure domains numbered.
 #[must_use]
 pub fn candidates(model: &Model, class: &ClassRecord) -> Vec<Candidate> {
@@ -94,7 +107,7 @@ pub fn candidates_where(
             let next = u32::try_from(sites.len()).unwrap_or(u32::MAX);
             let site = *sites.entry(node.site.clone()).or_insert(next);
             let site = (class.ack_rule == AckRule::EachSite).then_some(site);
-            let home = class.home.as_ref().is_some_and(|home| home.has(&node.site, &node.rack));
+            let home = class.home.as_ref().is_some_and(|home| node.is_at(home));
             Some(Candidate { id: device.id, weight: device.capacity_bytes, domain, site, takes, home })
         })
         .collect()
@@ -110,15 +123,15 @@ pub fn place_class(model: &Model, class: &ClassRecord, count: u32) -> Result<Vec
     let candidates = candidates(model, class);
     if class.ack_rule == AckRule::EachSite && are_in_one_site(&candidates) {
         let reason = "its writes are acknowledged by each site, and all devices are in one (azekura node --site)";
-        return Err(MetaError::InvalidClass { name: class.name.clone(), reason: reason.to_owned() });
+        return Err(MetaError::InvalidClass { name: class_shown(&class.name).to_owned(), reason: reason.to_owned() });
     }
     if let Some(home) = class.home.as_ref().filter(|_| !candidates.iter().any(|candidate| candidate.home)) {
         let reason = format!("a copy of every block is to be in {home}, and no device in use is there");
-        return Err(MetaError::InvalidClass { name: class.name.clone(), reason });
+        return Err(MetaError::InvalidClass { name: class_shown(&class.name).to_owned(), reason });
     }
     let members =
         place(&candidates, class.copies, count, &class.name, &[]).map_err(|error| MetaError::NotEnoughDevices {
-            class: class.name.clone(),
+            class: class_shown(&class.name).to_owned(),
             copies: class.copies,
             failure_domain: class.failure_domain,
             found: error.found,

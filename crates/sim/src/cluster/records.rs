@@ -252,6 +252,8 @@ fn class(name: &str, copies: u32, ack_rule: AckRule, copies_min: u32, groups: Ve
         encrypt: false,
         logical_block_bytes: azekura_base::LogicalBlock::Bytes512,
         home: None,
+        home_attached: false,
+        parent: None,
         groups,
         plan: None,
         deleted: false,

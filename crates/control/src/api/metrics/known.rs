@@ -88,7 +88,7 @@ impl Known {
         used: &BTreeSet<&str>,
         now: u64,
     ) -> Known {
-        let missed: BTreeSet<&str> = model.classes.keys().map(String::as_str).filter(|c| model.is_missed(c)).collect();
+        let missed = model.missed_classes();
         let groups = || model.groups.values().map(|group| &group.record);
         let needed: Vec<&GroupRecord> = groups().filter(|group| missed.contains(group.class.as_str())).collect();
         let here = |device: &DeviceId| model.devices.get(device).is_some_and(|device| device.node == me);

@@ -1,14 +1,15 @@
 //! What the status says of classes whose copies are not at home.
 
 use azekura_base::DeviceId;
-use azekura_model::{ClassHome, Model};
+use azekura_model::{ClassRecord, GroupRecord, Model};
 
-/// For each class with a home: how many of its groups have no copy in sync there.
+/// For each class with a home: how many of its groups have no copy in sync there. What volumes have of their own is on
+/// its way again and again; the volumes tell of it.
 pub(super) fn notes(model: &Model) -> impl Iterator<Item = String> + '_ {
-    model.classes.values().filter(|class| !class.deleted).filter_map(|class| {
+    model.classes_shown().filter(|class| !class.deleted).filter_map(|class| {
         let home = class.home.as_ref()?;
         let groups = || class.groups.iter().filter_map(|id| model.groups.get(id));
-        let away = groups().filter(|group| !group.in_sync.iter().any(|device| is_at(model, home, *device))).count();
+        let away = groups().filter(|group| !has_copy_at_home(model, class, group)).count();
         (away > 0).then(|| {
             format!(
                 "{away} of {} placement groups of storage class '{}' have no copy in {home}: they are read and written \
@@ -20,7 +21,11 @@ pub(super) fn notes(model: &Model) -> impl Iterator<Item = String> + '_ {
     })
 }
 
-fn is_at(model: &Model, home: &ClassHome, device: DeviceId) -> bool {
-    let node = model.devices.get(&device).and_then(|device| model.nodes.get(&device.node));
-    node.is_some_and(|node| home.has(&node.site, &node.rack))
+/// Whether a group of the class, which has a home, has a copy in sync there.
+pub(in crate::api) fn has_copy_at_home(model: &Model, class: &ClassRecord, group: &GroupRecord) -> bool {
+    let is_there = |device: &DeviceId| {
+        let node = model.devices.get(device).and_then(|device| model.nodes.get(&device.node));
+        class.home.as_ref().is_some_and(|home| node.is_some_and(|node| node.is_at(home)))
+    };
+    group.in_sync.iter().any(is_there)
 }
