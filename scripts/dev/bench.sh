@@ -14,7 +14,7 @@ usage: ./dev bench [--secs N] [--size 2G] [--targets azekura,qemu-nbd[,raw]] [--
        ./dev bench shards [--secs N] [--rounds N] [--size 2G] [--json FILE] [--record]
        ./dev bench secure [--secs N] [--rounds N] [--size 2G] [--json FILE] [--record]
        ./dev bench home [--secs N] [--rounds N] [--size 2G] [--json FILE] [--record]
-       ./dev bench doors [--secs N] [--rounds N] [--size 2G] [--only REGEX] [--json FILE] [--record]
+       ./dev bench doors [--secs N] [--rounds N] [--size 2G] [--only REGEX] [--attached] [--json FILE] [--record]
 
 The first form runs nine fio tests on a volume with two copies of a fresh three-node cluster (its own folder, not
 ./dev up's) and, turn by turn, the same tests on qemu-nbd over a raw file without copies. It prints IOPS or MiB/s,
@@ -34,7 +34,8 @@ processes, at full load and at half of what one shard gives; it needs 48 GiB of 
 between their nodes, and with an encrypted volume, with one that has neither, and writes to a volume whose key is rotated.
 `home` compares a volume that is at home where it is attached with one whose copies are anywhere, and with qemu-nbd.
 `doors` compares iSCSI with tgt's and vhost-user with qemu-storage-daemon's, both on a raw file, and the processor time of a
-request over NVMe/TCP with that of one over NBD; --only chooses among iscsi, vhost and nvme, write and read.
+request over NVMe/TCP with that of one over NBD; --only chooses among iscsi, vhost and nvme, write and read. With --attached
+the volume is at home where it is attached.
 TEXT
 }
 

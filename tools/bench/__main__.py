@@ -55,6 +55,7 @@ def arguments():
         choices=["plain", "both", "tls"],
         help="how the nodes talk with each other (default: theirs, which is plain on one machine); not with --before",
     )
+    parser.add_argument("--attached", action="store_true", help="doors: the volume is at home where it is attached")
     parser.add_argument("--etcd", action="store_true", help="with etcd as configuration server")
     parser.add_argument(
         "--minutes", type=float, default=10, help="of the sustained test, and of the thin volume (default 10)"
@@ -202,7 +203,7 @@ def main():
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if options.record:
-        replace_part(PERFORMANCE, options.what, result["markdown"])
+        replace_part(PERFORMANCE, result.get("part", options.what), result["markdown"])
         set_figures(PERFORMANCE, result["figures"])
     if options.json:
         whole = {"began": began, "arguments": sys.argv[1:], **facts, **result}

@@ -20,7 +20,7 @@ from . import fio
 from .plan import DOORS_CPU_MAX, DOORS_ISCSI_Q1_MIN, DOORS_ISCSI_Q128_MIN, DOORS_VHOST_MIN, FILL, READ_ONCE
 from .report import yes
 from .sizes import parse_size
-from .targets import VOLUME, Azekura
+from .targets import VOLUME, Attached, Azekura
 
 BLOCK = 4096
 # QEMU's client goes on by this prime number of blocks, so that every block's turn comes before one comes again.
@@ -155,7 +155,7 @@ class Doors:
 
     def __init__(self, options, folder):
         self.size = parse_size(options.size)
-        self.target = Azekura.asked_for(folder, options, self.size)
+        self.target = (Attached if options.attached else Azekura).asked_for(folder, options, self.size)
         self.iscsi, self.nvme = (f"{HOST}:{free_port()}" for _ in range(2))
         self.vhost = Path(folder) / "vol1.sock"
         first = self.target.cluster.first
@@ -267,7 +267,9 @@ def run(options, folder, progress):
     text = markdown(table)
     print(text)
     return {
+        # The goals are those of a volume as it comes.
+        "part": "doors_attached" if options.attached else "doors",
         "markdown": text,
-        "figures": figures(table),
+        "figures": {} if options.attached else figures(table),
         "turns": [{"test": case.name, "ours": ours, "peer": peer, "of": title} for case, ours, peer, title in turns],
     }

@@ -35,8 +35,9 @@ def markdown(tables):
 
 
 def run(options, folder, progress):
-    like = (folder, options, options.volume_size)
-    targets = [Attached.asked_for(*like), Azekura.asked_for(*like), QemuNbd(folder, parse_size(options.size))]
+    # One that is larger than half of the first node's devices would not be at home there.
+    size = parse_size(options.size)
+    targets = [cls.asked_for(folder, options, size) for cls in (Attached, Azekura)] + [QemuNbd(folder, size)]
     runs = []
     try:
         for target in targets:

@@ -82,6 +82,7 @@ impl PendingOp {
     fn take(&mut self, answer: Answer) {
         self.next += 1;
         match (&mut self.kind, answer) {
+            (Kind::Read(pieces), Answer::Pieces(first)) if pieces.is_empty() => *pieces = first,
             (Kind::Read(pieces), Answer::Pieces(more)) => pieces.extend(more),
             (Kind::Status(all), Answer::Runs(part, runs)) => add_runs(part, &runs, all),
             _ => {}

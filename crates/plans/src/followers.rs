@@ -139,6 +139,21 @@ impl Followers {
     }
 }
 
+/// The volumes that would be at home where they are used, if there were room, and that place.
+#[must_use]
+pub fn crowded_out(model: &Model) -> Vec<(String, ClassHome)> {
+    let mut users = Users::default();
+    let mut found = Vec::new();
+    for class in model.classes.values().filter(|class| is_own(&class.name)) {
+        let Some(family) = users.look(model).get(class.name.as_str()) else { continue };
+        let place = place_of(model, family).filter(|place| class.home.as_ref() != Some(place));
+        let Some(place) = place.filter(|place| !has_room(model, class, family, place)) else { continue };
+        let volumes = model.volumes.values().filter(|volume| volume.class == class.name);
+        found.extend(volumes.map(|volume| (volume.name.clone(), place.clone())));
+    }
+    found
+}
+
 /// The volumes that share own groups.
 #[derive(Debug, Default)]
 struct Family {

@@ -170,7 +170,12 @@ fn a_home_has_room_for_what_is_at_home_there() {
     cluster.put_volume("v", 1, 5 * GIB + 4096);
     cluster.attach(1, &[1]);
     assert!(!cluster.at(0) && cluster.home().is_none());
+    let told = |cluster: &Cluster| -> Vec<String> {
+        crowded_out(&cluster.model).iter().map(|(volume, place)| format!("{volume}: {place}")).collect()
+    };
+    assert_eq!(told(&cluster), ["v: host 'n1'"]);
     cluster.put_volume("v", 1, 5 * GIB);
+    assert!(told(&cluster).is_empty());
     assert!(cluster.at(1));
     assert_eq!(cluster.home().unwrap(), "host 'n1'");
     cluster.put_volume("v", 1, 20 * GIB);

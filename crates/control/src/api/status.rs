@@ -220,6 +220,7 @@ fn notes(
         ));
     }
     notes.extend(homes::notes(model));
+    notes.extend(homes::crowded_out(model));
     notes.extend(clear_note(model));
     notes.extend(hosts_notes(model));
     notes

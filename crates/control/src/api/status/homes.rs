@@ -1,7 +1,8 @@
 //! What the status says of classes whose copies are not at home.
 
 use azekura_base::DeviceId;
-use azekura_model::{ClassRecord, GroupRecord, Model};
+use azekura_model::{ClassRecord, GroupRecord, Model, named};
+use azekura_plans::followers;
 
 /// For each class with a home: how many of its groups have no copy in sync there. What volumes have of their own is on
 /// its way again and again; the volumes tell of it.
@@ -19,6 +20,18 @@ pub(super) fn notes(model: &Model) -> impl Iterator<Item = String> + '_ {
             )
         })
     })
+}
+
+/// The volumes that are not where they are attached, for want of room.
+pub(super) fn crowded_out(model: &Model) -> Option<String> {
+    let volumes = followers::crowded_out(model);
+    let (_, place) = volumes.first()?;
+    let others = if volumes.iter().any(|(_, other)| other != place) { " or where they are used" } else { "" };
+    Some(format!(
+        "there is no room at {place}{others} for {}, which would be at home where they are attached: they are read and \
+         written over the network; add devices there, or attach some elsewhere",
+        named(volumes.iter().map(|(volume, _)| volume.as_str()))
+    ))
 }
 
 /// Whether a group of the class, which has a home, has a copy in sync there.
