@@ -140,5 +140,6 @@ def test_what_can_not_be(cluster):
             small.write(0, block(0, 2))
             wait_until(lambda: is_at(cluster, "v", cluster.first), 60, "the small one's way home")
         assert home(cluster, "large") is None
+        cluster.wait_healthy()
         [note] = [each for each in cluster.json("status")["notes"] if "no room at host 'n1'" in each]
         assert "for large, " in note
