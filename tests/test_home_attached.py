@@ -123,6 +123,9 @@ def test_what_can_not_be(cluster):
     with pytest.raises(CliError, match="no storage class|not found|no class"):
         cluster.cli("class", "show", "near@00000000")
     with pytest.raises(CliError) as refused:
+        cluster.cli("class", "delete", "near@00000000")
+    assert refused.value.code == 3
+    with pytest.raises(CliError) as refused:
         cluster.cli("volume", "create", "v", "64MiB", "--class", "near@00000000")
     assert refused.value.code == 3
     with pytest.raises(CliError, match="overcommit|may be promised|when full"):

@@ -5,7 +5,7 @@ use std::time::Duration;
 use azekura_api::endpoint::{ClassDelete, DeviceRemove, NodeRemove};
 use azekura_api::{RemoveMember, RemovedView};
 use azekura_base::{DeviceId, NodeId};
-use azekura_model::{Kind, MetaError, Model};
+use azekura_model::{Kind, MetaError, Model, is_own};
 
 use super::Api;
 use super::call::{Answer, Call};
@@ -35,6 +35,9 @@ pub(super) async fn device(Call { api, names: [name], query, .. }: Call<DeviceRe
 }
 
 pub(super) async fn class(Call { api, names: [name], .. }: Call<ClassDelete>) -> Answer<ClassDelete> {
+    if is_own(&name) {
+        return Err(MetaError::NotFound { kind: Kind::Class, name }.into());
+    }
     api.meta.delete_class(&name).await?;
     Ok(RemovedView { removed: name, groups_left: 0 }.into())
 }

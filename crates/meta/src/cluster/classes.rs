@@ -13,8 +13,6 @@ pub use azekura_model::transitions::classes::{ClassChange, ClassSpec, DEFAULT_OV
 
 /// Groups deleted by one transaction; etcd takes 128 operations.
 const GROUPS_PER_TXN: usize = 100;
-/// Of a volume's own groups: enough that no two names are ever the same.
-const OWN_NAME_DIGITS: usize = 8;
 
 impl MetaClient {
     /// Makes a storage class; its groups come with its first volume.
@@ -25,8 +23,7 @@ impl MetaClient {
 
     /// Makes the record of groups that a volume of this class is about to have of its own; the groups come next.
     pub async fn create_own(&self, class: &str) -> Result<ClassRecord, MetaError> {
-        let (created, random) = (now_rfc3339(), random_uuid());
-        let name = own_name(class, &random[..OWN_NAME_DIGITS]);
+        let (created, name) = (now_rfc3339(), own_name(class, &random_uuid()));
         Ok(self.run("making a volume's groups", |records| create_own(records, class, &name, &created)).await?.0)
     }
 
