@@ -156,7 +156,7 @@ impl Node {
         let (request, at) = (read.request, self.now);
         let pending = PendingOp::Read { pg, layer, chunk, client, request, at, blocks };
         self.devices.get_mut(&device).into_iter().for_each(|device| device.reads.started(blocks));
-        self.with_store(device, pending, |store, token| store.read(token, pg, read.range));
+        self.with_store(device, pending, |store, token| store.serve_read(token, pg, read.range));
     }
 
     /// A bad block, for people.

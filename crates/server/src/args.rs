@@ -243,6 +243,10 @@ pub struct NodeArgs {
     /// The devices have power-loss protection: a write counts as durable without a flush of their cache.
     #[arg(long)]
     pub power_loss_protected: bool,
+    /// Leave blocks where they are that a large read finds scattered over a device. Else they are put together, so that
+    /// the next such read is several times as fast, and each of them is written once more.
+    #[arg(long)]
+    pub leave_scattered: bool,
 
     /// A device of which nothing has been heard for so long, although it was asked for something, is out of service
     /// until it answers: its copies get new homes in time, as those of a failed device do. At least 2s. Nobody waits

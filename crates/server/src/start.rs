@@ -217,7 +217,7 @@ fn known(client: &MetaClient, node: NodeId) -> Known {
 fn device_folders(folder: &DataFolder, args: &NodeArgs, known: Known) -> Result<(Vec<(String, PathBuf)>, Limits)> {
     let folders = folder.devices(&new_devices(args)?, known)?;
     let map_bytes = map_bytes(args.memory.map(|size| size.bytes()), folders.len())?;
-    Ok((folders, Limits { flush: !args.power_loss_protected, map_bytes }))
+    Ok((folders, Limits { flush: !args.power_loss_protected, gathers: !args.leave_scattered, map_bytes }))
 }
 
 /// What opens the node's devices.

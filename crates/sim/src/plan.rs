@@ -439,6 +439,9 @@ impl Plan {
             read_cache_bytes_max: random.between(0, 1) as usize * random.between(16, 256) as usize * 1024,
             cleaning_reserve_percent: random.between(10, 25) as u32,
             cleaning_blocks_in_flight_max: random.between(8, 64) as u32,
+            // Of every read of two blocks and more that are no neighbours.
+            gathered_read_blocks_min: 2,
+            gathering_blocks_max: 64,
             replay_bytes_max: random.between(128, 1024) * 1024,
             checkpoint_leaves_max: random.between(1, 8) as usize,
             checkpoint_bytes_max: 12 << 20,

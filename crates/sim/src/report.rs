@@ -121,6 +121,8 @@ pub struct Report {
     pub moved_blocks: u64,
     /// Those of them that went into segments of their own (decision 0036).
     pub moved_apart_blocks: u64,
+    /// Those that were put together because somebody read them (decision 0063).
+    pub gathered_blocks: u64,
     /// Checkpoints saved.
     pub checkpoints: u64,
     /// Blocks that failed their checksum.
@@ -161,6 +163,7 @@ impl Report {
         self.cleaned_segments += other.cleaned_segments;
         self.moved_blocks += other.moved_blocks;
         self.moved_apart_blocks += other.moved_apart_blocks;
+        self.gathered_blocks += other.gathered_blocks;
         self.checkpoints += other.checkpoints;
         self.asked_again += other.asked_again;
         self.scrubs += other.scrubs;
@@ -188,7 +191,7 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "{} events, {} messages of {} MiB, {} MiB of log, {} checkpoints, {} segments cleaned, {} blocks moved, {} of them apart",
+            "{} events, {} messages of {} MiB, {} MiB of log, {} checkpoints, {} segments cleaned, {} blocks moved, {} of them apart, {} for readers",
             self.events,
             self.messages,
             self.message_bytes / MIB,
@@ -196,7 +199,8 @@ impl fmt::Display for Report {
             self.checkpoints,
             self.cleaned_segments,
             self.moved_blocks,
-            self.moved_apart_blocks
+            self.moved_apart_blocks,
+            self.gathered_blocks
         )?;
         let faults: Vec<String> = self.faults.iter().map(|(kind, count)| format!("{count} × {kind}")).collect();
         write!(

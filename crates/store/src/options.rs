@@ -37,6 +37,11 @@ pub struct Options {
     pub cleaning_reserve_percent: u32,
     /// Blocks that the cleaner holds in memory at once.
     pub cleaning_blocks_in_flight_max: u32,
+    /// A client's read of at least so many blocks that lie scattered over the device has them put together (decision
+    /// 0063); 0: none has.
+    pub gathered_read_blocks_min: u16,
+    /// Blocks that wait to be put together, at most.
+    pub gathering_blocks_max: u32,
     /// Bytes of log after which a leaf's changes are saved, so that a restart replays about as much. Appending pauses
     /// when a restart would replay twice as much.
     pub replay_bytes_max: u64,
@@ -173,6 +178,8 @@ impl Default for Options {
             read_cache_bytes_max: 32 << 20,
             cleaning_reserve_percent: 10,
             cleaning_blocks_in_flight_max: 512,
+            gathered_read_blocks_min: 64,
+            gathering_blocks_max: 2048,
             // Decision 0035 has what a longer replay wins, and what it costs at a restart.
             replay_bytes_max: 1 << 30,
             checkpoint_leaves_max: 32 << 10,

@@ -38,6 +38,8 @@ pub struct Statistics {
     pub moved_blocks: u64,
     /// Those of them that went into segments of their own.
     pub moved_apart_blocks: u64,
+    /// Those of them that a read found scattered, and that were put together.
+    pub gathered_blocks: u64,
     /// Segments that the cleaner has emptied.
     pub cleaned_segments: u64,
     /// Checkpoints saved.

@@ -10,6 +10,7 @@ mod capacity;
 mod cleaning;
 mod common;
 mod damage;
+mod gathered;
 mod golden;
 mod layers;
 mod lost;

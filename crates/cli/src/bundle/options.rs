@@ -37,6 +37,7 @@ const TOLD: [&str; 61] = [
     "kmip-certificate",
     "kmip-keys",
     "light-scrub-hours",
+    "leave-scattered",
     "listen",
     "log",
     "memory",

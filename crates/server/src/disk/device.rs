@@ -98,6 +98,8 @@ impl ReadDevice for LogFile {
 pub struct Limits {
     /// Writes have to be flushed.
     pub flush: bool,
+    /// Blocks that a large read finds scattered are put together.
+    pub gathers: bool,
     /// Memory for the map, in bytes.
     pub map_bytes: u64,
 }
@@ -287,6 +289,7 @@ impl DeviceDir {
         }
         let leaf_cache_bytes_max = usize::try_from(limits.map_bytes).unwrap_or(usize::MAX);
         let options = Options { flush: limits.flush, leaf_cache_bytes_max, ..self.options() };
+        let options = if limits.gathers { options } else { Options { gathered_read_blocks_min: 0, ..options } };
         let identity = Identity { cluster, device: id, instance: self.file.instance };
         let map_path = self.path.join("map.redb");
         if self.file.disk {

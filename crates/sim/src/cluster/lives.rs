@@ -228,6 +228,7 @@ impl<S: Scene> Cluster<S> {
                 self.report.cleaned_segments += statistics.cleaned_segments;
                 self.report.moved_blocks += statistics.moved_blocks;
                 self.report.moved_apart_blocks += statistics.moved_apart_blocks;
+                self.report.gathered_blocks += statistics.gathered_blocks;
                 self.report.checkpoints += statistics.checkpoints;
                 damaged += statistics.checksum_errors;
             }

@@ -18,6 +18,7 @@
 //! [`Cleaner::probed`] is told the leaf. Its moves wait until the log takes them ([`Cleaner::take`]).
 
 mod apart;
+mod gathering;
 mod headers;
 mod mover;
 mod pace;
@@ -42,6 +43,7 @@ use crate::segments::{CLEANER_SEGMENTS, State, ZERO_SEGMENTS};
 use apart::Apart;
 use azekura_base::LayerId;
 use bytes::Bytes;
+use gathering::Gathering;
 use mover::{ALONE_PAUSE, Mover};
 use pace::{Pace, available};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -73,6 +75,7 @@ pub(crate) struct Cleaner {
     apart: Apart,
     /// More is to be moved soon: a batch may wait for that.
     goes_on: bool,
+    gathering: Gathering,
 }
 
 impl Cleaner {
@@ -181,13 +184,9 @@ impl Cleaner {
     /// The segment to be emptied next.
     fn best_victim(&self, cx: &StoreCx, groups: &Groups) -> Option<u32> {
         let (head, _) = cx.log().head()?;
-        let durable = cx.log().whole_before().unwrap_or(head.generation);
-        // What was written since an epoch began whose record waits can't become free before that is durable. To move it
-        // would use up the very space that the record needs.
-        let pinned = groups.oldest_epoch_waiting();
         // When space is short, all that counts is to win a segment with as little of it as possible.
         let short = cx.segments().free() <= CLEANER_SEGMENTS;
-        cx.segments().victim(head.generation, (durable, pinned.unwrap_or(u64::MAX)), short, |segment| {
+        cx.segments().victim(head.generation, oldest_unmoved(cx, groups), short, |segment| {
             let alone = cx.segments().get(segment).alone_until > cx.now();
             alone || self.fruitless.contains(&segment) || self.refused.contains(&segment)
         })
@@ -425,6 +424,14 @@ impl Cleaner {
             self.mover.read(cx, read, blocks);
         }
     }
+}
+
+/// Segments of the chain of generations before the first number are whole on the device, and nothing is moved out of
+/// those from the second on: what was written since an epoch began whose record waits can't become free before that is
+/// durable. To move it would use up the very space that the record needs.
+fn oldest_unmoved(cx: &StoreCx, groups: &Groups) -> (u64, u64) {
+    let head = cx.log().head().map_or(0, |(head, _)| head.generation);
+    (cx.log().whole_before().unwrap_or(head), groups.oldest_epoch_waiting().unwrap_or(u64::MAX))
 }
 
 fn leave_alone(cx: &mut StoreCx, segment: u32) {

@@ -157,6 +157,15 @@ impl Mover {
         }
     }
 
+    /// Queues a move of blocks that are here and are what was written.
+    pub fn add_read(&mut self, cx: &mut StoreCx, moved: Move) {
+        let (blocks, segment) = (u32::from(moved.range.count), cx.segments().segment_of(moved.old));
+        let id = cx.new_id();
+        self.blocks += blocks;
+        cx.segments_mut().leave(segment, blocks);
+        self.queue.push_back(Queued { token: None, id, item: Item::Relocate(moved) });
+    }
+
     /// Queues a move without the blocks that are not what was written: those must stay recognisable as bad, and wait to
     /// be overwritten.
     fn add_good(&mut self, cx: &mut StoreCx, segment: u32, moved: Move) {

@@ -112,6 +112,11 @@ impl Pace {
         self.credit -= f64::from(blocks);
     }
 
+    /// So many blocks may be moved besides.
+    pub fn allow(&mut self, blocks: u32) {
+        self.credit = self.credit.max(0.0) + f64::from(blocks);
+    }
+
     /// A victim was chosen that is so full.
     pub fn chosen(&mut self, fullness: f64) {
         // The first victim counts in full, later ones smooth.

@@ -7,7 +7,10 @@ use crate::effect::{DeviceError, IoId, MapError};
 use crate::engine::Engine;
 use crate::engine::op::Op;
 use crate::jobs::Job;
-use crate::map::{LeafKey, MergedOwner, Step};
+use crate::log::Move;
+use crate::map::{Entry, LeafKey, MergedOwner, Step};
+use crate::read::Scattered;
+use azekura_base::{BlockRange, Extent};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 
@@ -21,6 +24,31 @@ impl Engine {
     /// A read of the cleaner's has ended.
     pub fn cleaner_has_read(&mut self, io: IoId, result: Result<Bytes, DeviceError>) {
         self.cleaner.on_read(&mut self.cx, &self.jobs, io, result);
+    }
+
+    /// Blocks that a client has read lie scattered: they are moved to where they are neighbours, if there is room and
+    /// nothing else to do. Of what has been read only that is moved which is still there, and which the leaf owns that
+    /// led there. True: something is.
+    pub(super) fn gather(&mut self, scattered: Scattered) -> bool {
+        let blocks = scattered.blocks();
+        if !self.jobs.is_empty() || !self.cleaner.may_gather(&self.cx, &self.groups, blocks) {
+            return false;
+        }
+        let key = scattered.key;
+        let Some(leaf) = self.map.leaf_in_memory(key) else { return false };
+        let mut moves = Vec::new();
+        for (first, old, generation, extent) in scattered.runs() {
+            let Extent::Data { bytes, checksums } = extent else { continue };
+            let range = BlockRange { layer: key.layer, chunk: key.chunk, first, count: checksums.len() as u16 };
+            let is_there =
+                |(entry, address): (&Entry, u32)| entry.is_own() && !entry.is_lost() && entry.address == address;
+            let are_there = leaf.entries.of(range.indexes()).zip(old..).all(is_there);
+            let (bytes, checksums) = (bytes.clone(), checksums.clone());
+            if are_there && self.cleaner.may_move_from(&self.cx, &self.groups, old, generation) {
+                moves.push(Move { pg: key.pg, range, old, bytes, checksums });
+            }
+        }
+        self.cleaner.gather(&mut self.cx, moves)
     }
 
     /// Moved blocks are durable in a segment of their own.

@@ -32,6 +32,8 @@ pub(crate) enum Op {
         token: u64,
         pg: PgId,
         range: BlockRange,
+        /// For a client: what lies scattered is put together.
+        gathers: bool,
     },
     Status {
         token: u64,

@@ -100,7 +100,7 @@ impl Engine {
             Op::Apply { pg, sequence, stamp } => self.map.apply_write(s, *pg, *sequence, *stamp),
             Op::Repair { id } => self.map.apply_repair(s, *id),
             Op::Relocate { moved, place, position } => self.map.apply_relocation(s, moved, *place, *position),
-            Op::Read { token, pg, range } => self.step_read(*token, *pg, *range),
+            Op::Read { token, pg, range, gathers } => self.step_read(*token, *pg, *range, *gathers),
             Op::Status { token, pg, layer, chunk } => {
                 self.step_status(*token, LeafKey { layer: *layer, chunk: *chunk, pg: *pg })
             }

@@ -9,22 +9,26 @@ use azekura_base::{BlockRange, ChunkIndex, CompareLayers, LayerId, MeasureLayer,
 use bytes::Bytes;
 
 impl Engine {
-    pub(super) fn step_read(&mut self, token: u64, pg: PgId, range: BlockRange) -> Step {
+    pub(super) fn step_read(&mut self, token: u64, pg: PgId, range: BlockRange, gathers: bool) -> Step {
         let s =
             &mut MapCx { cx: &mut self.cx, groups: &mut self.groups, jobs: &mut self.jobs, repairs: &mut self.repairs };
         match self.map.nearest(s, LeafKey::of(pg, &range)) {
             Ok(slot) => {
                 let leaf = slot.and_then(|slot| self.map.leaf(slot));
-                self.reads.start(&mut self.cx, token, range, leaf);
+                let min = self.cx.options().gathered_read_blocks_min;
+                let gathers = gathers && min > 0 && range.count >= min;
+                let of = slot.filter(|_| gathers).map(|slot| self.map.key_of(slot));
+                self.reads.start(&mut self.cx, token, range, leaf, of);
                 Step::Done
             }
             Err(step) => step,
         }
     }
 
-    /// A read of the device has ended.
-    pub fn fetched(&mut self, fetch: crate::read::Fetch, result: Result<Bytes, crate::effect::DeviceError>) {
-        self.reads.fetched(&mut self.cx, fetch, result);
+    /// A read of the device has ended. True: something is to be put together.
+    pub fn fetched(&mut self, fetch: crate::read::Fetch, result: Result<Bytes, crate::effect::DeviceError>) -> bool {
+        let scattered = self.reads.fetched(&mut self.cx, fetch, result);
+        scattered.is_some_and(|scattered| self.gather(*scattered))
     }
 
     /// Reads the payload of a write that is prepared.

@@ -112,6 +112,11 @@ impl Map {
         self.cache.leaf(slot)
     }
 
+    /// Whose leaf is in this slot.
+    pub fn key_of(&self, slot: SlotId) -> LeafKey {
+        self.cache.slot(slot).key
+    }
+
     /// A leaf that is in memory.
     pub fn leaf_in_memory(&mut self, key: LeafKey) -> Option<&Leaf> {
         let slot = self.cache.find(key)?;

@@ -2,14 +2,16 @@
 
 mod cache;
 mod fetch;
+mod scattered;
 
 pub(crate) use fetch::{Fetch, first_bad};
+pub(crate) use scattered::Scattered;
 
 use crate::cx::{Io, StoreCx};
 use crate::effect::{Completion, DeviceError, Effect, ReadError};
 use crate::groups::{Groups, Place, Written};
 use crate::hash::FixedMap;
-use crate::map::{Entry, Leaf};
+use crate::map::{Entry, Leaf, LeafKey};
 use crate::options::Options;
 use crate::segments::Segments;
 use azekura_base::{
@@ -31,6 +33,8 @@ struct PendingRead {
     waiting: u32,
     extents: Vec<Extent>,
     error: Option<ReadError>,
+    /// What was read may be put together.
+    scattered: Option<Box<Scattered>>,
 }
 
 /// All reads, and blocks in memory. See the module's description.
@@ -51,16 +55,24 @@ impl Reads {
         (self.cache.hits, self.cache.misses, self.cache.bytes())
     }
 
-    /// Reads blocks of a chunk. `leaf` is what knows where they are; without one they are zeros.
-    pub fn start(&mut self, cx: &mut StoreCx, token: u64, range: BlockRange, leaf: Option<&Leaf>) {
+    /// Reads blocks of a chunk. `leaf` is what knows where they are; without one they are zeros. `gathers`: whose leaf
+    /// that is, where scattered blocks are to be put together.
+    pub fn start(
+        &mut self,
+        cx: &mut StoreCx,
+        token: u64,
+        range: BlockRange,
+        leaf: Option<&Leaf>,
+        gathers: Option<LeafKey>,
+    ) {
         match leaf {
             Some(leaf) if range.count == 1 => {
                 let entry = leaf.entries[usize::from(range.first.0)];
-                self.start_entries(cx, token, range.first, &[entry]);
+                self.start_entries(cx, token, range.first, &[entry], gathers);
             }
             Some(leaf) => {
                 let entries: Vec<Entry> = leaf.entries.of(range.indexes()).copied().collect();
-                self.start_entries(cx, token, range.first, &entries);
+                self.start_entries(cx, token, range.first, &entries, gathers);
             }
             None => {
                 let result = Ok(vec![Extent::Zero { count: range.count }]);
@@ -70,7 +82,14 @@ impl Reads {
     }
 
     /// Cuts `entries`, of the blocks from `first` on, into extents, and asks the device for what is not in memory.
-    fn start_entries(&mut self, cx: &mut StoreCx, token: u64, first: BlockIndex, entries: &[Entry]) {
+    fn start_entries(
+        &mut self,
+        cx: &mut StoreCx,
+        token: u64,
+        first: BlockIndex,
+        entries: &[Entry],
+        gathers: Option<LeafKey>,
+    ) {
         if let Some(unknown) = entries.iter().position(Entry::is_unknown) {
             let count = entries[unknown..].iter().take_while(|entry| entry.is_unknown()).count() as u16;
             let result = Err(ReadError::Unknown { first: BlockIndex(first.0 + unknown as u16), count });
@@ -91,6 +110,7 @@ impl Reads {
             waiting: 0,
             extents: Vec::with_capacity(1),
             error: None,
+            scattered: gathers.map(|key| Box::new(Scattered::new(key, first))),
         };
         let id = self.next;
         let mut at = 0;
@@ -106,6 +126,9 @@ impl Reads {
             let bytes = if use_cache { self.cached_run(cx, run) } else { None };
             let missing = bytes.is_none();
             read.extents.push(Extent::Data { bytes: bytes.unwrap_or_default(), checksums: checksums.clone() });
+            if let Some(scattered) = &mut read.scattered {
+                scattered.add(cx.segments(), run[0].address, run.len());
+            }
             if missing {
                 read.waiting += 1;
                 let part = read.extents.len() - 1;
@@ -116,6 +139,7 @@ impl Reads {
             cx.complete(Completion::Read { token, result: Ok(read.extents) });
             return;
         }
+        read.scattered = read.scattered.filter(|scattered| scattered.is_worthwhile());
         self.add(id, read);
     }
 
@@ -141,12 +165,18 @@ impl Reads {
         Some(buf.freeze())
     }
 
-    /// The device answered for a part of a read.
-    pub fn fetched(&mut self, cx: &mut StoreCx, fetch: Fetch, result: Result<Bytes, DeviceError>) {
+    /// The device answered for a part of a read. Gives what may be put together, when all of a read that was scattered
+    /// is here.
+    pub fn fetched(
+        &mut self,
+        cx: &mut StoreCx,
+        fetch: Fetch,
+        result: Result<Bytes, DeviceError>,
+    ) -> Option<Box<Scattered>> {
         let segment = cx.segments().segment_of(fetch.address);
         cx.segments_mut().read_ends(segment);
         let verified = fetch.verified(result);
-        let Some(read) = self.waiting.get_mut(&fetch.read) else { return };
+        let read = self.waiting.get_mut(&fetch.read)?;
         match verified {
             Ok(bytes) => {
                 if read.cached {
@@ -169,11 +199,17 @@ impl Reads {
             }
         }
         read.waiting -= 1;
-        if read.waiting == 0
-            && let Some(read) = self.waiting.remove(&fetch.read)
-        {
-            finish(cx, read);
+        if read.waiting > 0 {
+            return None;
         }
+        let mut read = self.waiting.remove(&fetch.read)?;
+        let scattered = read.scattered.take().filter(|_| read.error.is_none());
+        let scattered = scattered.map(|mut scattered| {
+            scattered.extents.clone_from(&read.extents);
+            scattered
+        });
+        finish(cx, read);
+        scattered
     }
 
     /// Reads the payload of a write that is prepared and not yet applied.
@@ -204,7 +240,15 @@ impl Reads {
     ) {
         let id = self.next;
         let extent = Extent::Data { bytes: Bytes::new(), checksums: checksums.clone() };
-        let read = PendingRead { token, prepared: true, cached: false, waiting: 1, extents: vec![extent], error: None };
+        let read = PendingRead {
+            token,
+            prepared: true,
+            cached: false,
+            waiting: 1,
+            extents: vec![extent],
+            error: None,
+            scattered: None,
+        };
         ask_device(cx, Fetch { read: id, part: 0, first, address: place.address(), checksums });
         self.add(id, read);
     }

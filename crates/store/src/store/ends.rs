@@ -21,7 +21,11 @@ impl Store {
                 }
             }
             (Io::Batch | Io::Moves, Done::Written(Err(error))) => self.engine.cx_mut().fail(Failure::Device(error)),
-            (Io::Fetch(fetch), Done::Read(result)) => self.engine.fetched(fetch, result),
+            (Io::Fetch(fetch), Done::Read(result)) => {
+                if self.engine.fetched(fetch, result) {
+                    self.seal_batches();
+                }
+            }
             (Io::Leaves(keys), Done::Leaves(result)) => {
                 self.engine.leaves_loaded(&keys, result);
                 self.replay_goes_on();

@@ -166,7 +166,17 @@ impl Store {
     /// When the blocks are not inside the chunk.
     pub fn read(&mut self, token: u64, pg: PgId, range: BlockRange) {
         assert!(range.is_valid(), "not inside a chunk");
-        self.engine.submit((pg, range.chunk), Op::Read { token, pg, range });
+        self.engine.submit((pg, range.chunk), Op::Read { token, pg, range, gathers: false });
+    }
+
+    /// As [`Store::read`], for a client, who may want to read this again: blocks of a large read that lie scattered
+    /// over the device are put together (decision 0063).
+    ///
+    /// # Panics
+    /// When the blocks are not inside the chunk.
+    pub fn serve_read(&mut self, token: u64, pg: PgId, range: BlockRange) {
+        assert!(range.is_valid(), "not inside a chunk");
+        self.engine.submit((pg, range.chunk), Op::Read { token, pg, range, gathers: true });
     }
 
     /// Reads the payload of a write that is prepared and not yet applied. [`Completion::Prepared`] follows.

@@ -74,6 +74,8 @@ pub fn tiny() -> Options {
         leaf_cache_bytes_max: 10 * 2_000,
         read_cache_bytes_max: 20 * 4300,
         cleaning_reserve_percent: 20,
+        gathered_read_blocks_min: 2,
+        gathering_blocks_max: 32,
         replay_bytes_max: 16 * 64 * 4096,
         checkpoint_leaves_max: 4,
         ..Options::default()

@@ -83,7 +83,7 @@ const CRASHES_AFTER_MOVES_MIN: u64 = 1;
 /// Where much space is kept free, most of what is moved goes into segments of its own (decision 0036).
 fn histories_that_move_blocks_apart(options: &Options) {
     let mut runner = TestRunner::new(config(60));
-    let (histories, moved, crashes) = (Cell::new(0), Cell::new(0), Cell::new(0));
+    let (histories, moved, crashes, gathered) = (Cell::new(0), Cell::new(0), Cell::new(0), Cell::new(0));
     // The map is well: a leaf that can't be read keeps the cleaner from all segments with blocks of its chunk, and here
     // it is the cleaner that makes room.
     let result = runner.run(&prop::collection::vec(action(), 400..1000), |actions| {
@@ -96,11 +96,15 @@ fn histories_that_move_blocks_apart(options: &Options) {
         histories.set(histories.get() + 1);
         moved.set(moved.get() + world.moved_apart());
         crashes.set(crashes.get() + world.moves.crashes);
+        gathered.set(gathered.get() + world.gathered());
         Ok(())
     });
     result.unwrap_or_else(|error| panic!("{error}\n{runner}"));
-    let (histories, moved, crashes) = (histories.get(), moved.get(), crashes.get());
-    println!("{moved} blocks were moved apart in {histories} histories, with {crashes} crashes after that");
+    let (histories, moved, crashes, gathered) = (histories.get(), moved.get(), crashes.get(), gathered.get());
+    println!(
+        "{moved} blocks were moved apart in {histories} histories, with {crashes} crashes after that; {gathered} of them \
+         because somebody read them"
+    );
     assert!(moved >= histories * MOVED_APART_MIN, "{moved} blocks in {histories} histories");
     assert!(crashes >= histories * CRASHES_AFTER_MOVES_MIN, "{crashes} crashes in {histories} histories");
 }

@@ -9,6 +9,7 @@ use azekura_store::Statistics;
 #[derive(Default)]
 pub struct Moves {
     blocks: u64,
+    gathered: u64,
     /// Crashes of stores that had moved some.
     pub crashes: u64,
 }
@@ -17,6 +18,7 @@ impl Moves {
     /// A store ends that has done this.
     pub fn crash(&mut self, statistics: &Statistics) {
         self.blocks += statistics.moved_apart_blocks;
+        self.gathered += statistics.gathered_blocks;
         self.crashes += u64::from(statistics.moved_apart_blocks > 0);
     }
 }
@@ -25,6 +27,11 @@ impl World {
     /// Blocks that were moved into segments of their own.
     pub fn moved_apart(&mut self) -> u64 {
         self.moves.blocks + self.store().statistics().moved_apart_blocks
+    }
+
+    /// Blocks that were put together because somebody read them.
+    pub fn gathered(&mut self) -> u64 {
+        self.moves.gathered + self.store().statistics().gathered_blocks
     }
 
     /// So many writes, some of each chunk's blocks and more of the first's, until segments are emptied with each one.

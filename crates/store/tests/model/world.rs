@@ -258,7 +258,7 @@ impl World {
                 self.next_read += 1;
                 self.reads.insert(token, (expected, chunk, first, count));
                 let pg = PgId(group_of(chunk));
-                self.store().read(token, pg, blocks(layer, chunk, first, count));
+                self.store().serve_read(token, pg, blocks(layer, chunk, first, count));
             }
             Action::Snapshot => {
                 if self.layers.len() >= 4 {
