@@ -110,3 +110,17 @@ fn what_can_not_be_compared_as_one_is_refused() {
     assert!(cluster.write(damaged).is_err());
     assert!(cluster.edges.is_empty());
 }
+
+#[test]
+fn zeros_that_are_written_over_zeros_take_no_space() {
+    let mut cluster = Cluster::new(2);
+    // What is written is the last byte of the request's number.
+    cluster.write(compared(256, 0, BLOCK_SIZE as u32, 0)).unwrap();
+    // Also where the last bytes that were not zeros are overwritten.
+    cluster.write(bytes(257, BLOCK_SIZE as u32, 512)).unwrap();
+    cluster.write(bytes(512, BLOCK_SIZE as u32, 512)).unwrap();
+    cluster.settle();
+    assert_eq!(cluster.order(0), [256, 257, 512].map(RequestId));
+    let takes_space = |n: u64| cluster.key_of(0, Sequence(n)).is_some();
+    assert_eq!([1, 2, 3].map(takes_space), [false, true, false]);
+}

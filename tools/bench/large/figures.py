@@ -47,6 +47,7 @@ GOALS = [
     Goal("large_restart", "thin", "from a killed node's start to health, s", LARGE_RESTART_S_MAX, at_most=True),
     Goal("large_dense_write", "dense", "ten times what the cache holds over inside: writes", LARGE_DENSE_MIN),
     Goal("large_dense_read", "dense", "ten times what the cache holds over inside: reads", LARGE_DENSE_MIN),
+    Goal("large_first_read", "sequential", "scattered over in order, the first time", None),
     Goal("large_sequential", "sequential", "scattered over in order: 4 MiB reads", LARGE_SEQUENTIAL_MIN),
 ]
 

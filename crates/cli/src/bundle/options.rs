@@ -9,7 +9,7 @@ use super::net::{Net, WITHHELD};
 use crate::config_file::NODE;
 
 /// Options whose values are told. None is a secret: secrets are in files, and the options name these.
-const TOLD: [&str; 61] = [
+const TOLD: [&str; 62] = [
     "api",
     "api-access",
     "api-names",

@@ -11,7 +11,7 @@ use crate::limits::REIGN_SHIFT;
 use crate::pending::Pending;
 use azekura_base::{
     BLOCK_SIZE, BlockIndex, BlockRange, Body, DeviceId, Epoch, Extent, IoStatus, KeyGeneration, PageBuf, RequestId,
-    SessionId, WriteHeader,
+    SessionId, WriteHeader, is_zero,
 };
 use azekura_wire::WriteRequest;
 use std::collections::BTreeMap;
@@ -133,10 +133,13 @@ pub(super) fn merged(header: WriteHeader, merge: Merge) -> Pending {
         buf[at..at + bytes.len()].copy_from_slice(bytes);
         key = checksums.key();
     }
+    // Zeros take no space: a block that was trimmed stays so if it is compared with zeros and written as such, which
+    // the rotation of a key does.
+    let body = if is_zero(&buf) { Body::Zero } else { Body::data(buf.freeze()).under(key) };
     Pending {
         header,
         oldest: write.oldest,
-        body: Some(Body::data(buf.freeze()).under(key)),
+        body: Some(body),
         client: Some(client),
         as_sent: false,
         ordered_at: std::time::Duration::ZERO,

@@ -60,6 +60,7 @@ impl World {
         if !view.parents.is_empty() || !view.dropped.is_empty() {
             return; // Blocks that layers share count once.
         }
+        let mut wrong = Vec::new();
         for (device, reached) in reached {
             // It may have lost word of a copy that it had given up, or of how much a leaf owned that it has lost.
             let is_unsure = |device: &Device| device.lied || device.uncounted;
@@ -80,8 +81,11 @@ impl World {
                     space.live,
                     store.ghost_bytes()
                 );
-                return self.violate(Invariant::SpaceExact, what);
+                wrong.push(what);
             }
+        }
+        if !wrong.is_empty() {
+            self.violate(Invariant::SpaceExact, wrong.join("; "));
         }
     }
 

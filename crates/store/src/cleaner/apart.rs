@@ -24,6 +24,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Free segments that are left alone: those that clients may not have, and one for clients.
 const LEAVES: u32 = CLEANER_SEGMENTS + ZERO_SEGMENTS + 1;
+/// Free segments that clients may take while moves wait that nobody needs.
+const SPARE: u32 = 2;
 /// No more is written while so many records, or this many times what a batch takes, wait for the log.
 const PLACED_BATCHES_MAX: usize = 4;
 
@@ -100,6 +102,11 @@ impl Apart {
     /// A segment is open, or may be.
     pub fn is_usable(&self, cx: &StoreCx) -> bool {
         self.open.is_some() || cx.segments().free() > LEAVES
+    }
+
+    /// So many blocks will find room in segments of their own, whatever clients write meanwhile.
+    pub fn has_room_for(&self, cx: &StoreCx, blocks: u32) -> bool {
+        cx.segments().free() > LEAVES + SPARE + blocks.div_ceil(cx.options().segment_blocks)
     }
 
     pub fn is_open(&self) -> bool {

@@ -40,7 +40,7 @@ impl Cleaner {
         let most = cx.options().gathering_blocks_max;
         self.gathering.time_passes(cx.now());
         cx.is_running()
-            && self.apart.is_usable(cx)
+            && self.apart.has_room_for(cx, self.mover.blocks() + blocks)
             && available(cx, groups) >= free_target(cx)
             && self.mover.blocks() + blocks <= most
             && self.gathering.ahead + f64::from(blocks) <= f64::from(most)
