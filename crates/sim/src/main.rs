@@ -56,8 +56,8 @@ struct Arguments {
     /// When writes are acknowledged; without it, each seed has its own rule.
     #[arg(long, value_enum)]
     ack: Option<Ack>,
-    /// Shards of each node: a number, or `draw`: up to 4, as the seed has it. Without it, fresh seeds draw, and others
-    /// have one, so that they mean what they always meant.
+    /// Shards of each node: a number, `up-to:N`, where a later process may have others, or `draw`: up to 4, as the seed
+    /// has it. Without it, fresh seeds draw, and others have one, so that they mean what they always meant.
     #[arg(long)]
     shards: Option<Shards>,
     /// Some writes expect to find what their client has seen last. Without it, half of the runs of fresh seeds have it
@@ -116,6 +116,7 @@ impl Ack {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shards {
     Each(NonZeroU8),
+    UpTo(NonZeroU8),
     Draw,
 }
 
@@ -123,9 +124,10 @@ impl FromStr for Shards {
     type Err = ParseIntError;
 
     fn from_str(text: &str) -> Result<Shards, ParseIntError> {
-        match text {
-            "draw" => Ok(Shards::Draw),
-            number => Ok(Shards::Each(number.parse()?)),
+        match text.split_once(':') {
+            Some(("up-to", number)) => Ok(Shards::UpTo(number.parse()?)),
+            _ if text == "draw" => Ok(Shards::Draw),
+            _ => Ok(Shards::Each(text.parse()?)),
         }
     }
 }
@@ -134,6 +136,7 @@ impl Shards {
     fn of(self, seed: u64) -> azekura_sim::Shards {
         match self {
             Shards::Each(count) => azekura_sim::Shards::Each(count),
+            Shards::UpTo(count) => azekura_sim::Shards::UpTo(count),
             Shards::Draw => azekura_sim::Shards::draw(seed),
         }
     }
@@ -284,6 +287,7 @@ fn command(arguments: &Arguments, seed: u64) -> String {
     }
     match arguments.shards {
         Some(Shards::Each(count)) => command += &format!(" --shards {count}"),
+        Some(Shards::UpTo(count)) => command += &format!(" --shards up-to:{count}"),
         Some(Shards::Draw) => command += " --shards draw",
         None => {}
     }
