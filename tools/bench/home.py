@@ -1,9 +1,8 @@
 """A volume that is at home where it is attached, beside one whose copies are anywhere, and beside qemu-nbd."""
 
-from . import fio
-from .measure import run_test
-from .plan import FILL, READ_ONCE, TESTS
-from .report import beside, rate_of, yes
+from . import turns
+from .plan import TESTS
+from .report import beside, yes
 from .sizes import parse_size
 from .targets import Attached, Azekura, QemuNbd
 
@@ -25,32 +24,18 @@ def figures(tables):
 
 
 def markdown(tables):
-    lines = ["| beside | test | rate | least to most | CPU a request |", "|---|---|---:|---:|---:|"]
     names = {"azekura": "copies anywhere", "qemu-nbd": "qemu-nbd, no copies"}
-    for peer, table in tables.items():
-        for line in table:
-            spread = f"{line['least']:.2f} to {line['most']:.2f}"
-            lines.append(f"| {names[peer]} | {line['test']} | {line['rate']:.2f} | {spread} | {line['cpu']:.2f} |")
-    return "\n".join(lines)
+    return "\n".join(turns.table("beside", {names[peer]: table for peer, table in tables.items()}))
 
 
 def run(options, folder, progress):
     # One that is larger than half of the first node's devices would not be at home there.
     size = parse_size(options.size)
     targets = [cls.asked_for(folder, options, size) for cls in (Attached, Azekura)] + [QemuNbd(folder, size)]
-    runs = []
     try:
         for target in targets:
-            progress(f"{target.name}: starting and filling {options.size}")
-            target.start()
-            for test in (FILL, READ_ONCE):
-                fio.run(fio.command(target.engine(), options.size, test), folder=folder)
-        for number in range(options.rounds):
-            for place, test in enumerate(tests()):
-                for target in targets if (number + place) % 2 == 0 else reversed(targets):
-                    runs.append(run_test(target, test, options, folder))
-                    rate = rate_of(test, runs[-1])
-                    progress(f"{test.name:18} {target.name:10} {rate:10,.0f} {runs[-1].server_cpu_us:8.1f} µs")
+            turns.fill(target, options, folder, progress)
+        runs = turns.take(targets, tests(), options, folder, progress)
     finally:
         for target in targets:
             target.stop()

@@ -5,18 +5,15 @@ from statistics import median
 
 from tools.harness.process import wait_until
 
-from . import fio
-from .measure import run_test
+from . import fio, turns
 from .plan import (
     ENCRYPTED_CPU_MAX,
     ENCRYPTED_RATE_MIN,
-    FILL,
-    READ_ONCE,
     TESTS,
     TLS_CPU_MAX,
     TLS_RATE_MIN,
 )
-from .report import beside, rate_of, yes
+from .report import beside, yes
 from .targets import VOLUME, Azekura, Encrypted
 
 MEASURED = ("randwrite_q128", "randread_q128", "write_4M", "read_4M")
@@ -61,7 +58,7 @@ def row(table, test):
     return next(line for line in table if line["test"] == test)
 
 
-def figures(tables, turns):
+def figures(tables, rotations):
     """The cells of docs/performance.md. `tables`: the ratios of "tls" and of "encrypted" to neither."""
     tls, encrypted = tables["tls"], tables["encrypted"]
     write_cpu, write_rate = row(tls, "randwrite_q128")["cpu"], row(tls, "write_4M")["rate"]
@@ -73,18 +70,14 @@ def figures(tables, turns):
         rate, cpu = row(encrypted, test)["rate"], row(encrypted, test)["cpu"]
         reached = yes(rate >= ENCRYPTED_RATE_MIN and cpu <= ENCRYPTED_CPU_MAX)
         found[f"encrypted_{test}"] = f"{rate:.2f}, {cpu:.2f}: {reached}"
-    found["rotation"] = f"{median(turn['beside'] / turn['alone'] for turn in turns):.2f}"
+    found["rotation"] = f"{median(turn['beside'] / turn['alone'] for turn in rotations):.2f}"
     return found
 
 
-def markdown(tables, turns):
-    lines = ["| beside neither | test | rate | least to most | CPU a request |", "|---|---|---:|---:|---:|"]
-    for name, table in tables.items():
-        for line in table:
-            spread = f"{line['least']:.2f} to {line['most']:.2f}"
-            lines.append(f"| {name} | {line['test']} | {line['rate']:.2f} | {spread} | {line['cpu']:.2f} |")
+def markdown(tables, rotations):
+    lines = turns.table("beside neither", tables)
     lines += ["", "| rotation | writes a second alone | beside it | ratio | it took, s |", "|---:|---:|---:|---:|---:|"]
-    for number, turn in enumerate(turns, 1):
+    for number, turn in enumerate(rotations, 1):
         ratio = f"{turn['beside'] / turn['alone']:.2f} | {turn['seconds']:.0f}"
         lines.append(f"| {number} | {turn['alone']:,.0f} | {turn['beside']:,.0f} | {ratio} |")
     return "\n".join(lines)
@@ -94,25 +87,15 @@ def run(options, folder, progress):
     like = (folder, options.volume_size, options.device_size, "etcd" if options.etcd else "embedded")
     plain, encrypted = Azekura(*like, transport="plain"), Encrypted(*like, transport="plain")
     targets = [plain, Tls(*like, transport="tls"), encrypted]
-    runs, turns = [], []
     try:
         for target in targets:
-            progress(f"{target.name}: starting and filling {options.size}")
-            target.start()
-            for test in (FILL, READ_ONCE):
-                fio.run(fio.command(target.engine(), options.size, test), folder=folder)
-        for number in range(options.rounds):
-            for place, test in enumerate(tests()):
-                for target in targets if (number + place) % 2 == 0 else reversed(targets):
-                    runs.append(run_test(target, test, options, folder))
-                    rate = rate_of(test, runs[-1])
-                    progress(f"{test.name:18} {target.name:10} {rate:10,.0f} {runs[-1].server_cpu_us:8.1f} µs")
-        for _ in range(options.rounds):
-            turns.append(rotation(encrypted, options, folder, progress))
+            turns.fill(target, options, folder, progress)
+        runs = turns.take(targets, tests(), options, folder, progress)
+        rotations = [rotation(encrypted, options, folder, progress) for _ in range(options.rounds)]
     finally:
         for target in targets:
             target.stop()
     tables = {name: beside(tests(), runs, (name, plain.name)) for name in ("tls", "encrypted")}
-    table = markdown(tables, turns)
+    table = markdown(tables, rotations)
     print(table)
-    return {"markdown": table, "figures": figures(tables, turns), "ratios": tables, "rotations": turns}
+    return {"markdown": table, "figures": figures(tables, rotations), "ratios": tables, "rotations": rotations}
