@@ -184,6 +184,8 @@ pub struct DeviceSnapshot {
     pub log_bytes: u64,
     /// Bytes of them moved by garbage collection.
     pub gc_bytes: u64,
+    /// Those of them that a read found scattered, and that were put together.
+    pub gathered_bytes: u64,
     /// Bytes handed to the saved map.
     pub checkpoint_bytes: u64,
     /// Bytes of log that a restart would replay.

@@ -208,9 +208,10 @@ fn devices(to: &mut Families<'_>, snapshot: &NodeSnapshot, known: &Known) -> Res
     for (name, help, value) in gauges {
         to.gauge(name, help, each().map(|(labels, device)| (labels, value(device))))?;
     }
-    let counters: [(&str, &str, Value); 8] = [
+    let counters: [(&str, &str, Value); 9] = [
         ("device_log_bytes", "Bytes written to the log.", |d| d.log_bytes),
         ("device_gc_bytes", "Bytes moved by garbage collection.", |d| d.gc_bytes),
+        ("device_gathered_bytes", "Bytes of them that reads found scattered.", |d| d.gathered_bytes),
         ("device_checkpoint_bytes", "Bytes handed to the saved map.", |d| d.checkpoint_bytes),
         ("device_cache_hits", "Blocks read from the read cache.", |d| d.cache_hits),
         ("device_cache_misses", "Blocks read past the read cache.", |d| d.cache_misses),

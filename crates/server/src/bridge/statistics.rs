@@ -214,6 +214,7 @@ fn device(node: &Node, id: DeviceId) -> DeviceSnapshot {
         segments: u64::from(space.segments),
         log_bytes: statistics.log_bytes,
         gc_bytes: statistics.moved_blocks * block,
+        gathered_bytes: statistics.gathered_blocks * block,
         checkpoint_bytes: statistics.checkpoint_bytes,
         replay_bytes: statistics.replay_bytes,
         cache_hits: statistics.cache_hits,
