@@ -6,7 +6,7 @@ use crate::node::Node;
 use crate::pending::PendingOp;
 use azekura_base::{BlockRange, Body, DeviceId, Endpoint, LayerId, PgId, Sequence, Warning};
 use azekura_replica::{Action, Client, Finding, Flaw, Group};
-use azekura_wire::{CompareOk, Message, Prepare, PrepareHeld, ReadRequest, Repair, StatusRequest, WriteDone};
+use azekura_wire::{CompareOk, Message, Prepare, PrepareHeld, ReadDone, ReadRequest, Repair, StatusRequest, WriteDone};
 
 impl Node {
     /// Carries out what groups ask for.
@@ -68,6 +68,9 @@ impl Node {
                 self.with_store(device, pending, |store, token| store.read(token, pg, block));
             }
             Action::ServeRead(client, read) => self.serve_read(key, client, read),
+            Action::AnswerRead(client, request, extents) => {
+                self.answer_later(client, Message::ReadDone(ReadDone { request, result: Ok(extents) }));
+            }
             Action::ServeStatus(client, StatusRequest { request, layer, chunk, .. }) => {
                 let pending = PendingOp::Status { client, request };
                 self.with_store(device, pending, |store, token| store.status(token, pg, layer, chunk));
@@ -152,11 +155,10 @@ impl Node {
     }
 
     fn serve_read(&mut self, (pg, device): Key, client: Client, read: ReadRequest) {
-        let BlockRange { layer, chunk, count: blocks, .. } = read.range;
-        let (request, at) = (read.request, self.now);
-        let pending = PendingOp::Read { pg, layer, chunk, client, request, at, blocks };
-        self.devices.get_mut(&device).into_iter().for_each(|device| device.reads.started(blocks));
-        self.with_store(device, pending, |store, token| store.serve_read(token, pg, read.range));
+        let ReadRequest { request, range, .. } = read;
+        let pending = PendingOp::Read { pg, range, client, request, at: self.now };
+        self.devices.get_mut(&device).into_iter().for_each(|device| device.reads.started(range.count));
+        self.with_store(device, pending, |store, token| store.serve_read(token, pg, range));
     }
 
     /// A bad block, for people.

@@ -1,6 +1,6 @@
 //! What a store was asked for, so that its completion finds whoever waits for it.
 
-use azekura_base::{BlockIndex, ChunkIndex, DeviceId, Epoch, LayerId, PgId, RequestId, Sequence};
+use azekura_base::{BlockIndex, BlockRange, ChunkIndex, DeviceId, Epoch, LayerId, PgId, RequestId, Sequence};
 use azekura_replica::Client;
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -48,12 +48,10 @@ pub(crate) enum PendingOp {
     },
     Read {
         pg: PgId,
-        layer: LayerId,
-        chunk: ChunkIndex,
+        range: BlockRange,
         client: Client,
         request: RequestId,
         at: Duration,
-        blocks: u16,
     },
     Status {
         client: Client,
@@ -83,7 +81,8 @@ impl PendingOp {
     /// The chunk that is read.
     pub(crate) fn chunk(&self) -> Option<(LayerId, ChunkIndex)> {
         match self {
-            PendingOp::Read { layer, chunk, .. } | PendingOp::Blocks { layer, chunk, .. } => Some((*layer, *chunk)),
+            PendingOp::Read { range, .. } => Some((range.layer, range.chunk)),
+            PendingOp::Blocks { layer, chunk, .. } => Some((*layer, *chunk)),
             _ => None,
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::config::GroupConfig;
 use crate::finding::{Finding, ScrubReport};
-use azekura_base::{BlockRange, ChunkIndex, DeviceId, Epoch, IoStatus, LayerId, RequestId, Sequence, Write};
+use azekura_base::{BlockRange, ChunkIndex, DeviceId, Epoch, Extent, IoStatus, LayerId, RequestId, Sequence, Write};
 use azekura_wire::{Message, Prepare, ReadRequest, Repair, StatusRequest};
 use std::fmt;
 use std::time::Duration;
@@ -103,8 +103,10 @@ pub enum Action {
     Answer(Client, Message),
     /// Answer a write.
     AnswerWrite(Client, RequestId, Result<(), IoStatus>),
-    /// Read committed blocks and answer the client with them.
+    /// Read committed blocks and answer the client with them; [`crate::Group::read_failed`] where that can't be done.
     ServeRead(Client, ReadRequest),
+    /// Answer a read with these blocks, which another copy has given.
+    AnswerRead(Client, RequestId, Vec<Extent>),
     /// Look committed blocks up and answer the client.
     ServeStatus(Client, StatusRequest),
     /// Answer a read, or a status request, with a refusal.

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 mod commit;
+mod elsewhere;
 mod fence;
 mod fences;
 mod leases;
@@ -32,6 +33,7 @@ mod wanted_set;
 use crate::repair::Repair;
 use crate::repair::resync::Resync;
 use crate::takeover::{HandingOver, TakeOver};
+use elsewhere::Elsewhere;
 use fences::Fences;
 use merges::Merges;
 pub(crate) use order::check;
@@ -75,6 +77,8 @@ pub(crate) struct Primary {
     /// This prepared write's blocks are being read back from the log, to be sent again.
     loading: Option<Sequence>,
     pub(crate) merges: Merges,
+    /// Blocks that other copies are to give, since this one can't.
+    elsewhere: Elsewhere,
     pub(crate) repair: Repair,
     fences: Fences,
     /// Somebody has asked for something since the last tick and was not served. A silent copy is left behind only then:
@@ -109,6 +113,7 @@ impl Primary {
             was_slow: BTreeSet::new(),
             loading: None,
             merges: Merges::new(epoch),
+            elsewhere: Elsewhere::default(),
             repair: Repair::new(epoch),
             fences: Fences::default(),
             clients_wait: false,

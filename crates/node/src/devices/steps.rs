@@ -1,6 +1,7 @@
 //! What this node's devices are asked for, and what comes of it.
 
 use super::{Checkpoints, Device};
+use crate::copies::Key;
 use crate::effect::{Breakdown, Effect};
 use crate::errors::Errors;
 use crate::hanging::Hanging;
@@ -8,10 +9,10 @@ use crate::node::Node;
 use crate::pending::PendingOp;
 use crate::reads::Reads;
 use azekura_base::{
-    BlockIndex, BlockRange, BlockSum, CHUNK_BLOCKS, ChunkIndex, DeviceId, Extent, IoStatus, LayerId, PgId, Slab,
-    Warning,
+    BlockIndex, BlockRange, BlockSum, CHUNK_BLOCKS, ChunkIndex, DeviceId, Extent, IoStatus, LayerId, PgId,
+    RequestId, Slab, Warning,
 };
-use azekura_replica::{Group, Recovered};
+use azekura_replica::{Client, Group, Recovered};
 use azekura_store::{ChunkDigest, Completion, Initialisation, IoId, MapError, OpenError, ReadError, Report, Store};
 use azekura_wire::{Message, ReadDone, StatusDone};
 use std::collections::BTreeSet;
@@ -290,17 +291,18 @@ impl Node {
 
     /// A read has met a damaged block: its group writes it anew from a good copy.
     fn found_damaged(&mut self, id: DeviceId, pending: Option<&PendingOp>, error: &ReadError) {
-        let Some(PendingOp::Read { pg, layer, chunk, .. } | PendingOp::Blocks { pg, layer, chunk, .. }) = pending
-        else {
-            return;
+        let (pg, layer, chunk) = match pending {
+            Some(PendingOp::Read { pg, range, .. }) => (*pg, range.layer, range.chunk),
+            Some(PendingOp::Blocks { pg, layer, chunk, .. }) => (*pg, *layer, *chunk),
+            _ => return,
         };
         let (first, count) = match error {
             ReadError::Checksum { block } | ReadError::Lost { block } => (*block, 1),
             ReadError::Unknown { first, count } => (*first, *count),
             ReadError::Device(_) | ReadError::Map(_) | ReadError::NotPrepared => return,
         };
-        let range = BlockRange { layer: *layer, chunk: *chunk, first, count };
-        self.wake(*pg, id, |group| group.found_unknown(range));
+        let range = BlockRange { layer, chunk, first, count };
+        self.wake(pg, id, |group| group.found_unknown(range));
     }
 
     fn read_done(&mut self, id: DeviceId, pending: Option<PendingOp>, result: Result<Vec<Extent>, ReadError>) {
@@ -309,11 +311,15 @@ impl Node {
                 let contents = result.map_err(|_| IoStatus::Io);
                 self.wake(pg, id, |group| group.blocks_loaded(blocks, contents));
             }
-            Some(PendingOp::Read { client, request, at, blocks, .. }) => {
-                self.devices.get_mut(&id).into_iter().for_each(|device| device.reads.ended(blocks));
+            Some(PendingOp::Read { pg, range, client, request, at }) => {
+                self.devices.get_mut(&id).into_iter().for_each(|device| device.reads.ended(range.count));
                 self.balance.answered(self.now.saturating_sub(at));
-                let result = result.map_err(|_| IoStatus::Io);
-                self.answer_later(client, Message::ReadDone(ReadDone { request, result }));
+                match result {
+                    Ok(extents) => {
+                        self.answer_later(client, Message::ReadDone(ReadDone { request, result: Ok(extents) }));
+                    }
+                    Err(error) => self.not_read((pg, id), client, request, range, &error),
+                }
             }
             Some(PendingOp::Void { blocks }) => {
                 self.devices.get_mut(&id).into_iter().for_each(|device| device.reads.ended(blocks));
@@ -324,6 +330,17 @@ impl Node {
             }
             _ => {}
         }
+    }
+
+    /// The store can't give what a client reads: another copy may.
+    fn not_read(&mut self, key: Key, client: Client, request: RequestId, range: BlockRange, error: &ReadError) {
+        let (pg, device) = key;
+        // Decision 0014: what the group has given up is an error, whatever else a copy may have.
+        let given_up = matches!(error, ReadError::Lost { .. });
+        if given_up || !self.copies.groups.contains_key(&key) {
+            return self.refuse_read(client, request, IoStatus::Io);
+        }
+        self.wake(pg, device, |group| group.read_failed(client, request, range));
     }
 
     fn digest_done(&mut self, id: DeviceId, token: u64, result: Result<ChunkDigest, ReadError>) {

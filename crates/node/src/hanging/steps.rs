@@ -77,12 +77,12 @@ impl Node {
         let elsewhere = |pg: PgId| groups.get(&(pg, id)).is_some_and(|group| !group.acts_as_primary());
         let mut readers = device.reads.take_waiting(elsewhere);
         for pending in device.pending.values_mut() {
-            if let PendingOp::Read { pg, client, request, blocks, .. } = pending
+            if let PendingOp::Read { pg, client, request, range, .. } = pending
                 && elsewhere(*pg)
             {
                 readers.push((*client, *request));
                 // The store may still come back to it.
-                *pending = PendingOp::Void { blocks: *blocks };
+                *pending = PendingOp::Void { blocks: range.count };
             }
         }
         for (client, request) in readers {

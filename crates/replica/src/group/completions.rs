@@ -1,9 +1,11 @@
 //! What this copy's own device and node say: actions that are done, blocks that are read, and what was found.
 
 use super::{Group, Role};
+use crate::action::{Action, Client};
 use crate::finding::ScrubKind;
 use azekura_base::{
-    BlockIndex, BlockRange, BlockSum, Body, ChunkIndex, DeviceId, Epoch, Extent, IoStatus, LayerId, Sequence,
+    BlockIndex, BlockRange, BlockSum, Body, ChunkIndex, DeviceId, Epoch, Extent, IoStatus, LayerId, RequestId,
+    Sequence,
 };
 use std::num::NonZeroU64;
 
@@ -47,6 +49,15 @@ impl Group {
     /// A block at the edge of a merge is read: one whole block, or why not.
     pub fn edge_loaded(&mut self, merge: u64, block: BlockIndex, contents: Result<Extent, IoStatus>) {
         self.as_primary(|primary, cx| primary.on_edge_loaded(cx, merge, block, contents));
+    }
+
+    /// This copy's device can't give the blocks of [`crate::Action::ServeRead`]. A primary asks another copy for them;
+    /// whoever reads at a secondary asks elsewhere.
+    pub fn read_failed(&mut self, client: Client, request: RequestId, blocks: BlockRange) {
+        match &mut self.role {
+            Role::Primary(primary) => primary.on_read_failed(&mut self.cx, client, request, blocks),
+            Role::Secondary(_) => self.cx.act(Action::Refuse(client, request, IoStatus::Io)),
+        }
     }
 
     /// The outcome of [`crate::Action::ListChanges`]; `None` when the device could not tell.

@@ -1,13 +1,12 @@
 //! The steps of a merge (`merges.rs`): its edges are read, here or at another copy, and the whole blocks are ordered.
 
-use super::merges::{Merge, Question, merged};
+use super::elsewhere::{For, Question};
+use super::merges::{Merge, merged};
 use crate::action::{Action, Client};
 use crate::context::GroupCx;
 use crate::primary::Primary;
-use crate::primary::peer::Standing;
-use crate::repair::is_whole;
-use azekura_base::{BLOCK_SIZE, BlockIndex, BlockRange, DeviceId, Extent, IoStatus};
-use azekura_wire::{Fetch, Message, WriteRequest};
+use azekura_base::{BLOCK_SIZE, BlockIndex, BlockRange, Extent, IoStatus};
+use azekura_wire::WriteRequest;
 
 impl Primary {
     pub(crate) fn start_merge(&mut self, cx: &mut GroupCx, client: Client, write: WriteRequest, blocks: BlockRange) {
@@ -40,12 +39,17 @@ impl Primary {
     ) {
         match contents {
             Ok(contents) => self.edge_known(cx, merge, block, contents),
-            Err(status) => self.ask_for_edge(cx, Question { merge, block, asked: Vec::new() }, status),
+            Err(status) => {
+                let Some(blocks) = self.merges.blocks(merge) else { return self.retry_waiting(cx) };
+                let edge = BlockRange { first: block, count: 1, ..blocks };
+                self.ask_elsewhere(cx, Question::new(For::Merge(merge), edge), status);
+            }
         }
         self.retry_waiting(cx);
     }
 
-    fn edge_known(&mut self, cx: &mut GroupCx, merge: u64, block: BlockIndex, contents: Extent) {
+    /// The contents of an edge are there: one whole block.
+    pub(super) fn edge_known(&mut self, cx: &mut GroupCx, merge: u64, block: BlockIndex, contents: Extent) {
         assert_eq!(contents.count(), 1);
         let merges = &mut self.merges.merges;
         let Some(at) = merges.iter().position(|m| m.id == merge) else { return };
@@ -72,47 +76,5 @@ impl Primary {
             return Some(IoStatus::Redirect);
         }
         Some(refusal)
-    }
-
-    /// Asks the next copy for an edge. Without one the write fails with `status`; it is to be sent again while there is
-    /// a copy in sync that can't be asked now.
-    fn ask_for_edge(&mut self, cx: &mut GroupCx, mut question: Question, status: IoStatus) {
-        let (pg, commit, now) = (cx.pg, cx.tail.committed(), cx.now);
-        let Some(at) = self.merges.merges.iter().position(|merge| merge.id == question.merge) else { return };
-        let others = self
-            .peers
-            .iter()
-            .filter(|(device, peer)| matches!(peer.standing, Standing::InSync) && !question.asked.contains(device));
-        let others: Vec<DeviceId> = others.map(|(device, _)| *device).collect();
-        let can_give = |device: &DeviceId| self.answers(device, now) && self.has_all(*device, commit);
-        let status = match others.iter().copied().find(can_give) {
-            Some(device) => {
-                let (epoch, id) = (self.epoch(), self.repair.name());
-                let range = BlockRange { first: question.block, count: 1, ..self.merges.merges[at].blocks };
-                question.asked.push(device);
-                self.merges.questions.insert(id, question);
-                let fetch = Fetch { pg, device, epoch, commit, id, range };
-                cx.act(Action::Send(device, Message::Fetch(fetch)));
-                return;
-            }
-            // A copy that may have the edge does not answer now: it will, or is left behind.
-            None if !others.is_empty() => {
-                self.clients_wait = true;
-                IoStatus::Redirect
-            }
-            None => status,
-        };
-        let merge = self.merges.merges.remove(at);
-        cx.act(Action::AnswerWrite(merge.client, merge.write.request, Err(status)));
-    }
-
-    /// A copy gives the edge that it was asked for, or can't either.
-    pub(crate) fn edge_fetched(&mut self, cx: &mut GroupCx, id: u64, extents: Option<Vec<Extent>>) {
-        let Some(question) = self.merges.questions.remove(&id) else { return };
-        match extents.filter(|extents| is_whole(extents, 1)).and_then(|extents| extents.into_iter().next()) {
-            Some(contents) => self.edge_known(cx, question.merge, question.block, contents),
-            None => self.ask_for_edge(cx, question, IoStatus::Io),
-        }
-        self.retry_waiting(cx);
     }
 }

@@ -10,11 +10,10 @@ use crate::action::Client;
 use crate::limits::REIGN_SHIFT;
 use crate::pending::Pending;
 use azekura_base::{
-    BLOCK_SIZE, BlockIndex, BlockRange, Body, DeviceId, Epoch, Extent, IoStatus, KeyGeneration, PageBuf, RequestId,
+    BLOCK_SIZE, BlockIndex, BlockRange, Body, Epoch, Extent, IoStatus, KeyGeneration, PageBuf, RequestId,
     SessionId, WriteHeader, is_zero,
 };
 use azekura_wire::WriteRequest;
-use std::collections::BTreeMap;
 
 pub(super) struct Merge {
     pub(super) id: u64,
@@ -55,26 +54,16 @@ impl Merge {
     }
 }
 
-/// An edge that this copy can't read was asked for at another.
-pub(super) struct Question {
-    pub(super) merge: u64,
-    pub(super) block: BlockIndex,
-    /// Copies that were asked, the present one last.
-    pub(super) asked: Vec<DeviceId>,
-}
-
 /// The merges of one group that are reading.
 pub(crate) struct Merges {
     pub(super) merges: Vec<Merge>,
     pub(super) started: u64,
-    /// Edges that other copies are to give, by the question's name.
-    pub(super) questions: BTreeMap<u64, Question>,
 }
 
 impl Merges {
     /// Names of merges are never used again, also not in a later reign: a late answer finds its own merge, or none.
     pub(crate) fn new(epoch: Epoch) -> Merges {
-        Merges { merges: Vec::new(), started: epoch.0 << REIGN_SHIFT, questions: BTreeMap::new() }
+        Merges { merges: Vec::new(), started: epoch.0 << REIGN_SHIFT }
     }
 
     pub(crate) fn touches(&self, blocks: &BlockRange) -> bool {
@@ -101,17 +90,23 @@ impl Merges {
     }
 
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = (Client, RequestId)> + '_ {
-        self.questions.clear();
         self.merges.drain(..).map(|merge| (merge.client, merge.write.request))
     }
 
-    /// Takes out the merges that wait for an edge from a copy that does not answer any more.
-    pub(crate) fn give_up(&mut self, answers: impl Fn(&DeviceId) -> bool) -> Vec<(Client, RequestId)> {
-        let in_vain = |question: &Question| !question.asked.last().is_some_and(&answers);
-        let lost: Vec<u64> = self.questions.values().filter(|q| in_vain(q)).map(|q| q.merge).collect();
-        self.questions.retain(|_, question| !in_vain(question));
-        let stopped = self.merges.extract_if(.., |merge| lost.contains(&merge.id));
-        stopped.map(|merge| (merge.client, merge.write.request)).collect()
+    /// The blocks that a merge will write, while it reads.
+    pub(super) fn blocks(&self, id: u64) -> Option<BlockRange> {
+        self.merges.iter().find(|merge| merge.id == id).map(|merge| merge.blocks)
+    }
+
+    pub(super) fn has(&self, id: u64) -> bool {
+        self.blocks(id).is_some()
+    }
+
+    /// Takes out a merge that lacks an edge for good.
+    pub(super) fn take(&mut self, id: u64) -> Option<(Client, RequestId)> {
+        let at = self.merges.iter().position(|merge| merge.id == id)?;
+        let merge = self.merges.remove(at);
+        Some((merge.client, merge.write.request))
     }
 }
 

@@ -190,6 +190,9 @@ impl Primary {
         for (client, request) in waiting {
             cx.act(Action::AnswerWrite(client, request, Err(IoStatus::Redirect)));
         }
+        for (client, request) in self.elsewhere.drain_readers() {
+            cx.act(Action::Refuse(client, request, IoStatus::Redirect));
+        }
     }
 }
 

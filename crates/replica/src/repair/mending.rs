@@ -139,7 +139,7 @@ impl Primary {
             return;
         }
         let Some((_, mut mend)) = self.repair.mending.fetching.remove(&fetched.id) else {
-            return self.edge_fetched(cx, fetched.id, fetched.extents);
+            return self.fetched_elsewhere(cx, fetched.id, fetched.extents);
         };
         let blocks = mend.blocks;
         match fetched.extents.filter(|extents| is_whole(extents, blocks.count)) {
@@ -162,12 +162,9 @@ impl Primary {
     /// Questions to copies that have fallen silent, or are members no more, hold up no writes.
     pub(crate) fn give_up_questions(&mut self, cx: &mut GroupCx) {
         let now = cx.now;
-        let Primary { peers, repair, merges, .. } = self;
-        let answers = |device: &DeviceId| peers.get(device).is_some_and(|peer| peer.answers(now));
-        repair.mending.give_up(answers);
-        for (client, request) in merges.give_up(answers) {
-            cx.act(Action::AnswerWrite(client, request, Err(IoStatus::Redirect)));
-        }
+        let Primary { peers, repair, .. } = self;
+        repair.mending.give_up(|device| peers.get(device).is_some_and(|peer| peer.answers(now)));
+        self.give_up_elsewhere(cx);
         self.retry_waiting(cx);
     }
 }

@@ -4,8 +4,16 @@ use super::log::{Item, Log};
 use super::{Cluster, GATEWAY, LAYER, device};
 use azekura_base::*;
 use azekura_replica::*;
-use azekura_wire::Message;
+use azekura_wire::{Message, ReadRequest};
 use bytes::Bytes;
+
+fn bytes_of(extents: Vec<Extent>) -> Bytes {
+    let one = extents.into_iter().map(|extent| match extent {
+        Extent::Data { bytes, .. } => bytes,
+        Extent::Zero { count } => vec![0; usize::from(count) * BLOCK_SIZE].into(),
+    });
+    one.collect::<Vec<_>>().concat().into()
+}
 
 impl Cluster {
     /// Carries out what a copy asks for.
@@ -98,7 +106,16 @@ impl Cluster {
                 assert_eq!(client, GATEWAY);
                 self.answered.insert(request, result);
             }
-            Action::ServeRead(_, read) => self.read = Some(Ok(self.contents(me, read.range.chunk, read.range.first))),
+            Action::ServeRead(client, ReadRequest { request, range, .. }) => {
+                let bad = (range.first.0..range.first.0 + range.count).find(|n| self.refused.contains(&(me, *n)));
+                if bad.is_some() && range.chunk == ChunkIndex(0) {
+                    self.copies.get_mut(&me).unwrap().group.read_failed(client, request, range);
+                    self.run(me);
+                } else {
+                    self.read = Some(Ok(self.contents(me, range.chunk, range.first)));
+                }
+            }
+            Action::AnswerRead(_, _, extents) => self.read = Some(Ok(bytes_of(extents))),
             Action::Refuse(_, _, status) => self.read = Some(Err(status)),
             Action::Scrubbed(report, findings) => {
                 self.scrubbed.push(report);

@@ -315,6 +315,12 @@ impl Cluster {
 
     /// A gateway reads a block from a copy: what it gets at once.
     pub fn read(&mut self, n: u32, block: u16) -> Result<u8, IoStatus> {
+        self.ask(n, block);
+        self.answer().expect("a read is answered or refused at once")
+    }
+
+    /// A gateway asks a copy for a block.
+    pub fn ask(&mut self, n: u32, block: u16) {
         let range = BlockRange::block(LAYER, ChunkIndex(0), BlockIndex(block));
         let (request, volume, attachment) = (RequestId(9), VOLUME, ATTACHMENT);
         let read = ReadRequest { request, pg: PG, volume, attachment, range };
@@ -322,6 +328,10 @@ impl Cluster {
         self.read = None;
         self.group(n).read(GATEWAY, read, now);
         self.run(device(n));
-        self.read.take().expect("a read is answered or refused at once").map(|bytes| bytes[0])
+    }
+
+    /// What the last read gave, once it has been answered.
+    pub fn answer(&mut self) -> Option<Result<u8, IoStatus>> {
+        self.read.take().map(|answer| answer.map(|bytes| bytes[0]))
     }
 }
