@@ -9,8 +9,8 @@ use crate::node::Node;
 use crate::pending::PendingOp;
 use crate::reads::Reads;
 use azekura_base::{
-    BlockIndex, BlockRange, BlockSum, CHUNK_BLOCKS, ChunkIndex, DeviceId, Extent, IoStatus, LayerId, PgId,
-    RequestId, Slab, Warning,
+    BlockIndex, BlockRange, BlockSum, CHUNK_BLOCKS, ChunkIndex, DeviceId, Extent, IoStatus, LayerId, PgId, RequestId,
+    Slab, Warning,
 };
 use azekura_replica::{Client, Group, Recovered};
 use azekura_store::{ChunkDigest, Completion, Initialisation, IoId, MapError, OpenError, ReadError, Report, Store};

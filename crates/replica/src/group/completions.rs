@@ -4,8 +4,7 @@ use super::{Group, Role};
 use crate::action::{Action, Client};
 use crate::finding::ScrubKind;
 use azekura_base::{
-    BlockIndex, BlockRange, BlockSum, Body, ChunkIndex, DeviceId, Epoch, Extent, IoStatus, LayerId, RequestId,
-    Sequence,
+    BlockIndex, BlockRange, BlockSum, Body, ChunkIndex, DeviceId, Epoch, Extent, IoStatus, LayerId, RequestId, Sequence,
 };
 use std::num::NonZeroU64;
 

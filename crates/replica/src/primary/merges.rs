@@ -10,8 +10,8 @@ use crate::action::Client;
 use crate::limits::REIGN_SHIFT;
 use crate::pending::Pending;
 use azekura_base::{
-    BLOCK_SIZE, BlockIndex, BlockRange, Body, Epoch, Extent, IoStatus, KeyGeneration, PageBuf, RequestId,
-    SessionId, WriteHeader, is_zero,
+    BLOCK_SIZE, BlockIndex, BlockRange, Body, Epoch, Extent, IoStatus, KeyGeneration, PageBuf, RequestId, SessionId,
+    WriteHeader, is_zero,
 };
 use azekura_wire::WriteRequest;
 

@@ -106,15 +106,7 @@ impl Cluster {
                 assert_eq!(client, GATEWAY);
                 self.answered.insert(request, result);
             }
-            Action::ServeRead(client, ReadRequest { request, range, .. }) => {
-                let bad = (range.first.0..range.first.0 + range.count).find(|n| self.refused.contains(&(me, *n)));
-                if bad.is_some() && range.chunk == ChunkIndex(0) {
-                    self.copies.get_mut(&me).unwrap().group.read_failed(client, request, range);
-                    self.run(me);
-                } else {
-                    self.read = Some(Ok(self.contents(me, range.chunk, range.first)));
-                }
-            }
+            Action::ServeRead(client, read) => self.serve(me, client, read),
             Action::AnswerRead(_, _, extents) => self.read = Some(Ok(bytes_of(extents))),
             Action::Refuse(_, _, status) => self.read = Some(Err(status)),
             Action::Scrubbed(report, findings) => {
@@ -125,6 +117,17 @@ impl Cluster {
             action @ (Action::NoGoodCopy { .. } | Action::TooSlow(..)) => self.reported.push(action),
             Action::ServeStatus(..) => {}
             Action::Propose(config) => self.proposals.push_back((me, config)),
+        }
+    }
+
+    fn serve(&mut self, me: DeviceId, client: Client, read: ReadRequest) {
+        let ReadRequest { request, range, .. } = read;
+        let is_refused = (range.first.0..range.first.0 + range.count).any(|n| self.refused.contains(&(me, n)));
+        if is_refused && range.chunk == ChunkIndex(0) {
+            self.copies.get_mut(&me).unwrap().group.read_failed(client, request, range);
+            self.run(me);
+        } else {
+            self.read = Some(Ok(self.contents(me, range.chunk, range.first)));
         }
     }
 
