@@ -187,9 +187,10 @@ pub struct NodeArgs {
     #[arg(long, value_name = "HOURS", default_value_t = 24)]
     pub light_scrub_hours: u32,
 
-    /// Memory for the maps of all devices, which say where each block is: at least 4MiB a device. 64MiB are enough for
+    /// Memory for the maps of all devices, which say where each block is: at least 2MiB a device. 64MiB are enough for
     /// 20GiB written in small pieces, or ten times as much in a sparse volume; what is not in memory is read from the
-    /// device first [default: a sixteenth of the machine's memory, or 64MiB a device where that is more].
+    /// device first [default: a sixteenth of the machine's memory, or 64MiB a device where that is more]. Blocks that
+    /// were read get a quarter of it besides, and at most 16MiB a device.
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Size>,
 

@@ -175,7 +175,7 @@ impl Default for Options {
             batch_records_max: 512,
             batches_in_flight_max: 8,
             leaf_cache_bytes_max: 64 << 20,
-            read_cache_bytes_max: 32 << 20,
+            read_cache_bytes_max: 16 << 20,
             cleaning_reserve_percent: 10,
             cleaning_blocks_in_flight_max: 512,
             gathered_read_blocks_min: 64,

@@ -8,6 +8,7 @@
 
 use crate::disk::disks;
 use crate::disk::files::{self, write_json};
+use crate::disk::memory::read_cache_bytes;
 use crate::disk::room;
 use crate::disk::segments::{is_written, write_zeros};
 use crate::random;
@@ -288,7 +289,8 @@ impl DeviceDir {
             _ => {}
         }
         let leaf_cache_bytes_max = usize::try_from(limits.map_bytes).unwrap_or(usize::MAX);
-        let options = Options { flush: limits.flush, leaf_cache_bytes_max, ..self.options() };
+        let read_cache_bytes_max = read_cache_bytes(limits.map_bytes);
+        let options = Options { flush: limits.flush, leaf_cache_bytes_max, read_cache_bytes_max, ..self.options() };
         let options = if limits.gathers { options } else { Options { gathered_read_blocks_min: 0, ..options } };
         let identity = Identity { cluster, device: id, instance: self.file.instance };
         let map_path = self.path.join("map.redb");

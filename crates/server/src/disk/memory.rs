@@ -8,6 +8,8 @@ use std::path::Path;
 pub const MAP_BYTES_MIN: u64 = 2 << 20;
 /// What the map of one device gets unless somebody says less, however small the machine is.
 const MAP_BYTES_USUAL: u64 = 64 << 20;
+/// Blocks that were read lately have no more of each device, in bytes.
+const READ_CACHE_BYTES_MAX: usize = 16 << 20;
 /// Unless somebody says how much, maps get one in so many parts of the machine's memory (decision 0035).
 const SHARE: u64 = 16;
 
@@ -30,6 +32,13 @@ pub fn map_bytes(said: Option<u64>, devices: usize) -> Result<u64> {
         (MAP_BYTES_MIN * devices) >> 20
     );
     Ok(said / devices)
+}
+
+/// Memory for blocks of a device that were read lately, where its map has `map_bytes`, in bytes. What clients read again
+/// is in their own memory, mostly: here are the blocks that they write parts of, and what several of them read.
+#[must_use]
+pub fn read_cache_bytes(map_bytes: u64) -> usize {
+    usize::try_from(map_bytes / 4).unwrap_or(usize::MAX).min(READ_CACHE_BYTES_MAX)
 }
 
 /// The machine's memory, or what this process's container may have of it, in bytes; `None` when nobody says.
@@ -61,6 +70,12 @@ mod tests {
         let error = map_bytes(Some(5 << 20), 3).unwrap_err().to_string();
         assert!(error.contains("at least 6 MiB"), "{error}");
         assert!(map_bytes(None, 50).unwrap() >= MAP_BYTES_USUAL);
+    }
+
+    #[test]
+    fn blocks_that_were_read_have_a_part_of_what_the_map_has() {
+        assert_eq!(read_cache_bytes(8 << 20), 2 << 20);
+        assert_eq!([64 << 20, 64 << 30].map(read_cache_bytes), [16 << 20; 2]);
     }
 
     #[test]
