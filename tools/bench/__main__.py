@@ -13,12 +13,25 @@ from pathlib import Path
 from tools.harness.document import PERFORMANCE, replace_part, set_figures
 from tools.harness.folders import new_folder
 
-from . import doors, fio, home, idle, large, machine, report, secure, shards, snapshots, stuck, sustained
+from . import devices, doors, fio, home, idle, large, machine, report, secure, shards, snapshots, stuck, sustained
 from .measure import run_test
 from .plan import FILL, READ_ONCE, TESTS
 from .sizes import parse_size
 from .targets import Azekura, Before, Encrypted, QemuNbd, Raw
 
+# Beside the tests, which are run where nothing is named.
+FORMS = {
+    "sustained": sustained,
+    "idle": idle,
+    "snapshots": snapshots,
+    "stuck": stuck,
+    "large": large,
+    "shards": shards,
+    "secure": secure,
+    "doors": doors,
+    "home": home,
+    "devices": devices,
+}
 # Of each device, where it is not 8 GiB.
 DEVICE_SIZES = {"idle": "12GiB", "shards": "1GiB", "secure": "4GiB", "doors": "6GiB"}
 
@@ -32,7 +45,7 @@ def arguments():
     parser.add_argument(
         "what",
         nargs="?",
-        choices=["tests", "sustained", "idle", "snapshots", "stuck", "large", "shards", "secure", "doors", "home"],
+        choices=["tests", *FORMS],
         default="tests",
     )
     parser.add_argument("--secs", type=int, default=8, help="seconds a test (default 8)")
@@ -180,24 +193,8 @@ def main():
     try:
         if options.what == "tests":
             result = run_tests(options, folder, facts)
-        elif options.what == "sustained":
-            result = sustained.run(options, folder, progress)
-        elif options.what == "snapshots":
-            result = snapshots.run(options, folder, progress)
-        elif options.what == "stuck":
-            result = stuck.run(options, folder, progress)
-        elif options.what == "large":
-            result = large.run(options, folder, progress)
-        elif options.what == "shards":
-            result = shards.run(options, folder, progress)
-        elif options.what == "secure":
-            result = secure.run(options, folder, progress)
-        elif options.what == "home":
-            result = home.run(options, folder, progress)
-        elif options.what == "doors":
-            result = doors.run(options, folder, progress)
         else:
-            result = idle.run(options, folder, progress)
+            result = FORMS[options.what].run(options, folder, progress)
     except (fio.FioError, AssertionError, TimeoutError, RuntimeError) as error:
         sys.exit(f"bench: {error}")
     finally:

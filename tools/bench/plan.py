@@ -56,6 +56,8 @@ LARGE_DENSE_MIN = 0.6
 LARGE_SEQUENTIAL_MIN = 0.5
 # Of a request under a load that one shard can bear, on four shards beside one.
 SHARDS_CPU_MAX = 1.1
+# Of a node with fifty devices, beside one with three.
+DEVICES_RATE_MIN = 0.9
 # Of TLS between the nodes, beside none: CPU of a replicated 4 KiB write, rate of 4 MiB writes.
 TLS_CPU_MAX = 1.25
 TLS_RATE_MIN = 0.8
