@@ -34,8 +34,8 @@ pub fn map_bytes(said: Option<u64>, devices: usize) -> Result<u64> {
     Ok(said / devices)
 }
 
-/// Memory for blocks of a device that were read lately, where its map has `map_bytes`, in bytes. What clients read again
-/// is in their own memory, mostly: here are the blocks that they write parts of, and what several of them read.
+/// Memory for blocks of a device that were read lately, where its map has `map_bytes`, in bytes. What clients read
+/// again is in their own memory, mostly: here are the blocks that they write parts of, and what several of them read.
 #[must_use]
 pub fn read_cache_bytes(map_bytes: u64) -> usize {
     usize::try_from(map_bytes / 4).unwrap_or(usize::MAX).min(READ_CACHE_BYTES_MAX)
