@@ -60,6 +60,21 @@ fn a_copy_that_lags_behind_is_not_asked_for_what_it_lacks() {
 }
 
 #[test]
+fn only_so_many_blocks_are_asked_for_elsewhere_at_a_time() {
+    let mut cluster = asked_of_who_cannot(&[]);
+    let whole = BlockRange::chunk(LAYER, ChunkIndex(0));
+    cluster.group(0).read_failed(GATEWAY, RequestId(10), whole);
+    cluster.run(device(0));
+    assert_eq!(cluster.answer(), Some(Err(IoStatus::Redirect)), "with the one before it is too much");
+    cluster.settle();
+    assert_eq!(cluster.answer(), Some(Ok(7)));
+    cluster.group(0).read_failed(GATEWAY, RequestId(10), whole);
+    cluster.run(device(0));
+    cluster.settle();
+    assert_eq!(cluster.answer(), Some(Ok(0)), "one alone may be as large as any");
+}
+
+#[test]
 fn no_reader_waits_for_a_copy_that_is_gone() {
     for leaves in [false, true] {
         let mut cluster = asked_of_who_cannot(&[]);

@@ -10,13 +10,13 @@ use crate::action::{Action, Client};
 use crate::context::GroupCx;
 use crate::primary::Primary;
 use crate::repair::is_whole;
-use azekura_base::{BlockRange, DeviceId, Extent, IoStatus, RequestId};
+use azekura_base::{BlockRange, CHUNK_BLOCKS, DeviceId, Extent, IoStatus, RequestId};
 use azekura_wire::{Fetch, Message};
 use std::collections::BTreeMap;
 
-/// Reads of clients that other copies are asked for at once, in one group; any more are refused, and come again. A
-/// chunk of each may be in memory.
-const READS_MAX: usize = 64;
+/// Blocks that other copies are asked for at once because clients read them, in one group: so many may be in memory.
+/// What is read besides comes again a little later.
+const READ_BLOCKS_MAX: usize = CHUNK_BLOCKS;
 
 /// Who wants the blocks.
 #[derive(Clone, Copy)]
@@ -49,8 +49,11 @@ pub(crate) struct Elsewhere {
 }
 
 impl Elsewhere {
-    fn reads(&self) -> usize {
-        self.questions.values().filter(|question| matches!(question.wanted, For::Reader(..))).count()
+    /// So many blocks more may be asked for, since a client reads them: a read of any size, if it is alone.
+    fn has_room_for(&self, blocks: &BlockRange) -> bool {
+        let reads = self.questions.values().filter(|question| matches!(question.wanted, For::Reader(..)));
+        let asked: usize = reads.map(|question| usize::from(question.blocks.count)).sum();
+        asked == 0 || asked + usize::from(blocks.count) <= READ_BLOCKS_MAX
     }
 
     /// Takes out what was asked of copies that do not answer any more.
@@ -74,11 +77,8 @@ impl Elsewhere {
 impl Primary {
     /// This copy's device could not give blocks that a client reads.
     pub(crate) fn on_read_failed(&mut self, cx: &mut GroupCx, client: Client, request: RequestId, blocks: BlockRange) {
-        if !self.serves(cx, cx.now) {
+        if !(self.serves(cx, cx.now) && self.elsewhere.has_room_for(&blocks)) {
             return cx.act(Action::Refuse(client, request, IoStatus::Redirect));
-        }
-        if self.elsewhere.reads() >= READS_MAX {
-            return cx.act(Action::Refuse(client, request, IoStatus::Io));
         }
         self.ask_elsewhere(cx, Question::new(For::Reader(client, request), blocks), IoStatus::Io);
     }
