@@ -152,7 +152,8 @@ def test_real_clients_read_and_write(guarded, folder):
     run("nbdcopy", url(node, "vol1", certificates, middle.port), back)
     assert back.read_bytes() == source.read_bytes()
     kept = middle.kept
-    assert len(kept) > 32 * MIB and KNOWN[:32] not in kept and b"vol1" not in kept
+    # The name would be among the first bytes of a connection; in 32 MiB of noise four given bytes are not so rare.
+    assert len(kept) > 32 * MIB and KNOWN[:32] not in kept and b"vol1" not in kept[: 64 * 1024]
     middle.close()
     with Client(node.uri("vol1")) as client:
         assert client.read(0, MIB) == source.read_bytes()[:MIB], "the same volume, through the socket"
