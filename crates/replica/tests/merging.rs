@@ -5,7 +5,6 @@
 use crate::support::*;
 use azekura_base::*;
 use azekura_wire::{Expected, WriteRequest};
-use std::time::Duration;
 
 fn byte(cluster: &Cluster, at: usize) -> u8 {
     let block = BlockIndex((at / BLOCK_SIZE) as u16);
@@ -158,14 +157,7 @@ fn an_edge_that_no_copy_can_read_fails_its_write_and_nothing_else() {
 fn a_write_does_not_wait_for_an_edge_from_a_copy_that_is_gone() {
     for leaves in [false, true] {
         let mut cluster = unreadable_edge(2);
-        if leaves {
-            cluster.isolate(1);
-        } else {
-            // It hears nothing and says nothing, and its connection stays.
-            let now = cluster.now;
-            (1..=20).for_each(|step| cluster.group(0).tick(now + step * Duration::from_millis(50)));
-            cluster.run(device(0));
-        }
+        cluster.lose_second(leaves);
         assert_eq!(cluster.answered.get(&RequestId(2)), Some(&Err(IoStatus::Redirect)), "it is to be sent again");
         assert_eq!(cluster.edges.len(), 1, "the next write of the block goes on");
     }

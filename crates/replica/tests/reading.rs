@@ -2,7 +2,6 @@
 
 use crate::support::*;
 use azekura_base::*;
-use std::time::Duration;
 
 /// Three copies of which, under `majority`, the primary alone answers readers, and can't give block 3; nor can the
 /// copies `unable`. A client has asked for it.
@@ -78,14 +77,7 @@ fn only_so_many_blocks_are_asked_for_elsewhere_at_a_time() {
 fn no_reader_waits_for_a_copy_that_is_gone() {
     for leaves in [false, true] {
         let mut cluster = asked_of_who_cannot(&[]);
-        if leaves {
-            cluster.isolate(1);
-        } else {
-            // It hears nothing and says nothing, and its connection stays.
-            let now = cluster.now;
-            (1..=20).for_each(|step| cluster.group(0).tick(now + step * Duration::from_millis(50)));
-            cluster.run(device(0));
-        }
+        cluster.lose_second(leaves);
         assert_eq!(cluster.answer(), Some(Err(IoStatus::Redirect)), "it is to be sent again");
     }
 }

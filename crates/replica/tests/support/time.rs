@@ -1,6 +1,6 @@
 //! Time passes, and everything moves as long as it can.
 
-use super::Cluster;
+use super::{Cluster, device};
 use azekura_base::DeviceId;
 use azekura_replica::*;
 use std::time::Duration;
@@ -22,6 +22,16 @@ impl Cluster {
             self.beat();
             self.settle();
         }
+    }
+
+    /// The first copy misses the second: that one's connections are gone, or, where these stay, it says nothing.
+    pub fn lose_second(&mut self, disconnects: bool) {
+        if disconnects {
+            return self.isolate(1);
+        }
+        let now = self.now;
+        (1..=20).for_each(|step| self.group(0).tick(now + step * Duration::from_millis(50)));
+        self.run(device(0));
     }
 
     /// One step of everything, as long as anything moves.
