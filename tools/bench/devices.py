@@ -42,10 +42,12 @@ class Devices(Azekura):
 
     def start(self):
         self.cluster.start()
-        everything = lambda: len(self.cluster.json("device", "list")) == self.count  # noqa: E731
-        wait_until(everything, 300, "all devices")
+        wait_until(self.has_all_devices, 300, "all devices")
         self.make_volume()
         wait_until(self.devices_initialised, 1800, "the devices' first writing")
+
+    def has_all_devices(self):
+        return len(self.cluster.json("device", "list")) == self.count
 
     def restart_s(self):
         """From the start of the killed node until the cluster is healthy, s."""
