@@ -244,6 +244,7 @@ pub struct NodeArgs {
     /// The devices have power-loss protection: a write counts as durable without a flush of their cache.
     #[arg(long)]
     pub power_loss_protected: bool,
+
     /// Leave blocks where they are that a large read finds scattered over a device. Else they are put together, so that
     /// the next such read is several times as fast, and each of them is written once more.
     #[arg(long)]
