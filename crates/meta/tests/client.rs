@@ -440,3 +440,12 @@ async fn another_endpoint_takes_over() {
     let client = MetaClient::connect(vec!["127.0.0.1:1".to_owned(), server.endpoint()]).await.unwrap();
     client.ensure_cluster("lab", SettingsRecord::default(), None).await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_endpoint_takes_over_from_one_that_is_silent() {
+    let server = Server::embedded().await;
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoints = vec![silent.local_addr().unwrap().to_string(), server.endpoint()];
+    let client = MetaClient::connect(endpoints).await.unwrap();
+    client.ensure_cluster("lab", SettingsRecord::default(), None).await.unwrap();
+}

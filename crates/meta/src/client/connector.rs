@@ -1,4 +1,4 @@
-//! Connections with TLS.
+//! Connections to the servers, with TLS and without.
 
 use std::io;
 use std::pin::Pin;
@@ -10,6 +10,7 @@ use azekura_base::PeerKey;
 use azekura_model::EtcdError;
 use azekura_transport::https::OutsideRefusal;
 use hyper_util::rt::TokioIo;
+use socket2::SockRef;
 use tokio::io::AsyncBufReadExt;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -19,7 +20,7 @@ use tonic::codegen::http::Uri;
 
 use super::cluster_tls::ClusterTls;
 use super::servers::{Address, Servers, TlsFiles};
-use super::{CONNECT_TIMEOUT, SILENCE};
+use super::{CONNECT_TIMEOUT, SILENCE, UNACKNOWLEDGED_MAX};
 
 /// Longest wait for the first word of a server that may have something against this end's certificate: with TLS 1.3
 /// that comes after the handshake. A server of HTTP/2 speaks at once (RFC 9113, 3.4).
@@ -45,7 +46,40 @@ impl Proof {
     }
 }
 
-/// Makes connections to one server.
+/// A connection of which the kernel notices when the other machine is gone.
+async fn dial(authority: &str) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(authority).await?;
+    stream.set_nodelay(true)?;
+    SockRef::from(&stream).set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
+    Ok(stream)
+}
+
+/// Makes connections to one server, without TLS.
+#[derive(Clone, Debug)]
+pub(super) struct PlainConnector(Arc<Address>);
+
+impl PlainConnector {
+    pub(super) fn new(address: Address) -> PlainConnector {
+        PlainConnector(Arc::new(address))
+    }
+}
+
+impl Service<Uri> for PlainConnector {
+    type Response = TokioIo<TcpStream>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let address = Arc::clone(&self.0);
+        Box::pin(async move { dial(&address.authority).await.map(TokioIo::new) })
+    }
+}
+
+/// Makes connections to one server, with TLS.
 #[derive(Clone, Debug)]
 pub(super) struct Connector {
     address: Arc<Address>,
@@ -86,8 +120,7 @@ impl Connector {
                 config.map_err(io::Error::other)?.map_err(io::Error::other)?
             }
         };
-        let stream = TcpStream::connect(authority).await?;
-        stream.set_nodelay(true)?;
+        let stream = dial(authority).await?;
         let told = |error: io::Error| io::Error::other(self.explain(&error));
         let mut stream = TlsConnector::from(config).connect(name, stream).await.map_err(told)?;
         if let Proof::Cluster(cluster) = self.proof.as_ref() {

@@ -7,7 +7,7 @@
 //!   keys; `connector`: TLS.
 //! - `session`: the user's token, and what etcd has against a request.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use azekura_model::{EtcdError, KeyValue};
@@ -16,7 +16,8 @@ use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
-use connector::{Connector, Proof};
+use connector::{Connector, PlainConnector, Proof};
+use servers::Address;
 use session::{Line, Objection, Session, Ticket, line};
 
 use crate::etcd::{
@@ -40,11 +41,16 @@ pub use txn::Txn;
 pub use watcher::{WatchEnd, WatchStream};
 
 /// Longest wait for the answer to one request on one endpoint.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 /// What is said of an endpoint that was silent.
 const SILENCE: &str = "no answer in time";
 /// Longest wait for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// A connection ends when the server's machine has acknowledged nothing for so long of what was sent there (RFC 5482).
+/// A dead machine says nothing; that of a slow server does.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(1);
+/// An endpoint of which nothing was heard comes last for so long.
+const SHUNNED_FOR: Duration = Duration::from_secs(10);
 /// An idle connection is probed this often; etcd refuses probes more often than every 5 s.
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 /// A probe without an answer ends the connection after this time.
@@ -62,6 +68,35 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 struct Connection {
     url: String,
     channel: Channel,
+    /// When it was last given up since nothing was heard of it.
+    silent_at: Mutex<Option<Instant>>,
+}
+
+impl Connection {
+    fn has_been_silent(&self) {
+        *self.silent_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    fn is_shunned(&self) -> bool {
+        let silent_at = *self.silent_at.lock().unwrap_or_else(PoisonError::into_inner);
+        silent_at.is_some_and(|when| when.elapsed() < SHUNNED_FOR)
+    }
+}
+
+/// Why an endpoint is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    /// It is there, and can't do what it is asked for, or not now.
+    Unable,
+    /// Nothing was heard of it.
+    Silent,
+}
+
+impl Trouble {
+    /// What a status that [`is_endpoint_trouble`] says of the endpoint: a server's own word has no cause here.
+    fn of(status: &Status) -> Trouble {
+        if std::error::Error::source(status).is_some() { Trouble::Silent } else { Trouble::Unable }
+    }
 }
 
 /// A client of one etcd cluster, or of one embedded server. Cheap to clone.
@@ -102,30 +137,33 @@ fn refusal(status: &Status) -> EtcdError {
 }
 
 impl EtcdClient {
-    /// A client of these servers. Connects with the first request. Must be called on a tokio runtime.
+    /// A client of these servers. Connects with the first request, to the server of this machine if there is one, else
+    /// to any: so not all clients lose theirs with one machine. Must be called on a tokio runtime.
     ///
     /// # Errors
     /// When an address is none, or a file can't be used ([`EtcdError::Proof`]).
     pub fn new(servers: impl Into<Servers>) -> Result<EtcdClient, EtcdError> {
         let servers = servers.into();
-        let mut connections = Vec::with_capacity(servers.endpoints.len());
-        for address in servers.addresses()? {
+        let addresses = servers.addresses()?;
+        let any = || getrandom::u32().map_or(0, |random| random as usize % addresses.len());
+        let first = addresses.iter().position(Address::is_of_this_machine).unwrap_or_else(any);
+        let mut connections = Vec::with_capacity(addresses.len());
+        for address in addresses {
             let url = address.url.clone();
             let endpoint = Endpoint::from_shared(url.clone())
                 .map_err(|error| EtcdError::Endpoint { endpoint: url.clone(), reason: error.to_string() })?
                 .connect_timeout(CONNECT_TIMEOUT)
-                .tcp_nodelay(true)
                 .http2_keep_alive_interval(PROBE_INTERVAL)
                 .keep_alive_timeout(PROBE_TIMEOUT)
                 .keep_alive_while_idle(true);
             let channel = match (Proof::of(&servers), &address.name) {
                 (Some(proof), Some(_)) => endpoint.connect_with_connector_lazy(Connector::new(address, proof)),
-                _ => endpoint.connect_lazy(),
+                _ => endpoint.connect_with_connector_lazy(PlainConnector::new(address)),
             };
-            connections.push(Connection { url, channel });
+            connections.push(Connection { url, channel, silent_at: Mutex::new(None) });
         }
         let (connections, session) = (Arc::new(connections), Arc::new(Session::new(servers.user)));
-        Ok(EtcdClient { connections, session, turn: Arc::new(watch::Sender::new(0)) })
+        Ok(EtcdClient { connections, session, turn: Arc::new(watch::Sender::new(first)) })
     }
 
     /// All endpoints, separated by commas.
@@ -141,13 +179,35 @@ impl EtcdClient {
     }
 
     /// Goes to the next endpoint, unless somebody did so since `turn`. Streams on the former endpoint notice and
-    /// reconnect.
-    fn give_up(&self, turn: usize) {
+    /// reconnect; so do reads there, if nothing was heard of it.
+    fn give_up(&self, turn: usize, trouble: Trouble) {
+        if trouble == Trouble::Silent {
+            self.connections[turn % self.connections.len()].has_been_silent();
+        }
         self.turn.send_if_modified(|now| {
             let first = *now == turn;
-            *now += usize::from(first);
+            if first {
+                *now = self.turn_after(turn);
+            }
             first
         });
+    }
+
+    /// That of the next endpoint which is not shunned, or just of the next.
+    fn turn_after(&self, turn: usize) -> usize {
+        let count = self.connections.len();
+        let mut others = (1..count).map(|steps| turn + steps);
+        others.find(|turn| !self.connections[turn % count].is_shunned()).unwrap_or(turn + 1)
+    }
+
+    /// Comes back when somebody has given up the endpoint of this turn since nothing was heard of it.
+    async fn until_silent(&self, turn: usize, connection: &Connection) {
+        let mut turns = self.turn.subscribe();
+        // The sender is this client's own, and not gone.
+        turns.wait_for(|now| *now != turn).await.map(drop).unwrap_or_default();
+        if !connection.is_shunned() {
+            std::future::pending::<()>().await;
+        }
     }
 
     /// Asks once, with what shows who asks.
@@ -188,16 +248,20 @@ impl EtcdClient {
         loop {
             let (turn, connection) = self.current();
             let until = deadline.min(Instant::now() + REQUEST_TIMEOUT);
-            let reason = match self.ask(connection, until, &mut request).await {
+            let asked = tokio::select! {
+                asked = self.ask(connection, until, &mut request) => asked,
+                () = self.until_silent(turn, connection) => Err(Objection::Silence),
+            };
+            let reason = match asked {
                 Ok(answer) => return Ok(answer),
                 Err(Objection::Final(error)) => return Err(error),
                 Err(Objection::Ticket(reason)) => reason,
-                Err(Objection::Endpoint(reason)) => {
-                    self.give_up(turn);
+                Err(Objection::Endpoint(reason, trouble)) => {
+                    self.give_up(turn, trouble);
                     reason
                 }
                 Err(Objection::Silence) => {
-                    self.give_up(turn);
+                    self.give_up(turn, Trouble::Silent);
                     heard.take().unwrap_or_else(|| SILENCE.to_owned())
                 }
             };
@@ -210,13 +274,15 @@ impl EtcdClient {
         }
     }
 
-    /// Sends a write once: once more only if it was not executed for want of a token that counts.
+    /// Sends a write once: once more only if it was not executed for want of a token that counts. An endpoint that has
+    /// said nothing of it for less than [`REQUEST_TIMEOUT`] may be slow, and is kept.
     async fn write<T, F: Future<Output = Result<T, Status>> + Send>(
         &self,
+        wait: Duration,
         mut request: impl FnMut(Line) -> F + Send,
     ) -> Result<T, EtcdError> {
         let (turn, connection) = self.current();
-        let until = Instant::now() + REQUEST_TIMEOUT;
+        let until = Instant::now() + wait;
         let mut outcome = self.ask(connection, until, &mut request).await;
         if let Err(Objection::Ticket(_)) = outcome {
             outcome = self.ask(connection, until, &mut request).await;
@@ -224,10 +290,15 @@ impl EtcdClient {
         outcome.map_err(|objection| match objection {
             Objection::Final(error) => error,
             Objection::Ticket(reason) => EtcdError::Denied { endpoint: connection.url.clone(), reason },
-            Objection::Endpoint(_) | Objection::Silence => {
-                self.give_up(turn);
-                let reason = if let Objection::Endpoint(reason) = objection { reason } else { SILENCE.to_owned() };
+            Objection::Endpoint(reason, trouble) => {
+                self.give_up(turn, trouble);
                 EtcdError::Uncertain { endpoint: connection.url.clone(), reason }
+            }
+            Objection::Silence => {
+                if wait >= REQUEST_TIMEOUT {
+                    self.give_up(turn, Trouble::Silent);
+                }
+                EtcdError::Uncertain { endpoint: connection.url.clone(), reason: SILENCE.to_owned() }
             }
         })
     }
@@ -322,8 +393,14 @@ impl EtcdClient {
 
     /// Executes a transaction once; the answer says whether its conditions held.
     pub async fn txn(&self, txn: Txn) -> Result<TxnResponse, EtcdError> {
+        self.txn_within(REQUEST_TIMEOUT, txn).await
+    }
+
+    /// The same, with a wait of its own: for whoever can find out what became of the transaction. etcd says nothing for
+    /// seven seconds of what its leader took along when that died.
+    pub async fn txn_within(&self, wait: Duration, txn: Txn) -> Result<TxnResponse, EtcdError> {
         let request = txn.into_request();
-        self.write(|line| {
+        self.write(wait, |line| {
             let request = request.clone();
             async move { Ok(kv(line).txn(request).await?.into_inner()) }
         })
@@ -333,7 +410,7 @@ impl EtcdClient {
     /// Deletes the keys from `start` up to `end`, exclusive.
     pub async fn delete_range(&self, start: &str, end: &[u8]) -> Result<(), EtcdError> {
         let request = DeleteRangeRequest { key: start.into(), range_end: end.to_vec(), prev_kv: false };
-        self.write(|line| {
+        self.write(REQUEST_TIMEOUT, |line| {
             let request = request.clone();
             async move { Ok(kv(line).delete_range(request).await?.into_inner()) }
         })
@@ -344,7 +421,7 @@ impl EtcdClient {
     /// Deletes one key, whether it is there or not.
     pub async fn delete(&self, key: &str) -> Result<(), EtcdError> {
         let request = DeleteRangeRequest { key: key.into(), ..DeleteRangeRequest::default() };
-        self.write(|line| {
+        self.write(REQUEST_TIMEOUT, |line| {
             let request = request.clone();
             async move { Ok(kv(line).delete_range(request).await?.into_inner()) }
         })
@@ -355,7 +432,7 @@ impl EtcdClient {
     /// Drops history before a revision.
     pub async fn compact(&self, revision: i64) -> Result<(), EtcdError> {
         let request = CompactionRequest { revision, physical: false };
-        self.write(|line| {
+        self.write(REQUEST_TIMEOUT, |line| {
             let request = request.clone();
             async move { Ok(kv(line).compact(request).await?.into_inner()) }
         })
@@ -367,7 +444,9 @@ impl EtcdClient {
     pub async fn grant(&self, ttl_seconds: i64) -> Result<i64, EtcdError> {
         let request = || LeaseGrantRequest { ttl: ttl_seconds, id: 0 };
         let answer = self
-            .write(|line| async move { Ok(LeaseClient::new(line).lease_grant(request()).await?.into_inner()) })
+            .write(REQUEST_TIMEOUT, |line| async move {
+                Ok(LeaseClient::new(line).lease_grant(request()).await?.into_inner())
+            })
             .await?;
         Ok(answer.id)
     }
@@ -375,9 +454,11 @@ impl EtcdClient {
     /// Ends a lease and deletes its keys.
     pub async fn revoke(&self, lease: i64) -> Result<(), EtcdError> {
         let request = || LeaseRevokeRequest { id: lease };
-        self.write(|line| async move { Ok(LeaseClient::new(line).lease_revoke(request()).await?.into_inner()) })
-            .await
-            .map(|_| ())
+        self.write(REQUEST_TIMEOUT, |line| async move {
+            Ok(LeaseClient::new(line).lease_revoke(request()).await?.into_inner())
+        })
+        .await
+        .map(|_| ())
     }
 }
 
@@ -391,3 +472,6 @@ fn require_leader<T>(message: T) -> tonic::Request<T> {
     request.metadata_mut().insert("hasleader", tonic::metadata::MetadataValue::from_static("true"));
     request
 }
+
+#[cfg(test)]
+mod tests;

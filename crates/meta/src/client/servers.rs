@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -69,6 +70,14 @@ pub(super) struct Address {
     pub(super) name: Option<ServerName<'static>>,
     /// Nothing that is sent there leaves the machine.
     is_local: bool,
+}
+
+impl Address {
+    /// Whether the server is at an address of this machine; a name is not looked up.
+    pub(super) fn is_of_this_machine(&self) -> bool {
+        let Ok(address) = self.authority.parse::<SocketAddr>() else { return self.is_local };
+        UdpSocket::bind((address.ip(), 0)).is_ok()
+    }
 }
 
 impl From<Vec<String>> for Servers {

@@ -16,7 +16,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
 use super::servers::User;
-use super::{REQUEST_TIMEOUT, describe, is_endpoint_trouble};
+use super::{REQUEST_TIMEOUT, Trouble, describe, is_endpoint_trouble};
 use crate::etcd::{AuthClient, AuthenticateRequest};
 
 /// After a refusal etcd is not asked for a token again before this: it takes long over passwords, on purpose.
@@ -48,7 +48,7 @@ impl Interceptor for Ticket {
 #[derive(Debug)]
 pub(super) enum Objection {
     /// The endpoint is the trouble: another one may do.
-    Endpoint(String),
+    Endpoint(String, Trouble),
     /// The endpoint said nothing in time.
     Silence,
     /// The token counts no more. The request was not executed.
@@ -123,7 +123,7 @@ impl Session {
                  certificate whose common name is one of its users"
             )),
             (Some(Denial::Permission), user) => denied(no_permission(user.as_ref(), message)),
-            (None, _) if is_endpoint_trouble(status) => Objection::Endpoint(describe(status)),
+            (None, _) if is_endpoint_trouble(status) => Objection::Endpoint(describe(status), Trouble::of(status)),
             (None, _) => Objection::Final(super::refusal(status)),
         }
     }
@@ -206,7 +206,7 @@ async fn authenticate(user: &User, url: &str, channel: &Channel) -> Result<Optio
         (Code::Unimplemented, _) => {
             Err(denied("it has no users: --config-user is for etcd, and not for a node's --serve-config".to_owned()))
         }
-        _ if is_endpoint_trouble(&status) => Err(Objection::Endpoint(describe(&status))),
+        _ if is_endpoint_trouble(&status) => Err(Objection::Endpoint(describe(&status), Trouble::of(&status))),
         (_, message) => Err(denied(format!("user {name} (--config-user): {message}"))),
     }
 }
@@ -241,7 +241,7 @@ mod tests {
             let Objection::Final(error) = objection(user, Code::PermissionDenied, permission) else { panic!() };
             assert!(error.to_string().contains(who) && error.to_string().contains("/azekura/"), "{error}");
         }
-        assert!(matches!(objection(None, Code::Unavailable, "gone"), Objection::Endpoint(_)));
+        assert!(matches!(objection(None, Code::Unavailable, "gone"), Objection::Endpoint(_, Trouble::Unable)));
         let other = objection(Some("u"), Code::InvalidArgument, "etcdserver: key is not provided");
         assert!(matches!(other, Objection::Final(EtcdError::Refused(_))));
         assert!(

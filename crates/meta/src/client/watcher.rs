@@ -5,7 +5,7 @@ use tokio::sync::{mpsc, watch};
 use tonic::Streaming;
 
 use super::session::{Objection, line};
-use super::{EtcdClient, EtcdError, REQUEST_TIMEOUT, SILENCE, describe, require_leader};
+use super::{EtcdClient, EtcdError, REQUEST_TIMEOUT, SILENCE, Trouble, describe, require_leader};
 use crate::etcd::{
     Event, WatchClient, WatchCreateRequest, WatchRequest, WatchResponse, prefix_end, watch_request::Request,
 };
@@ -34,8 +34,8 @@ impl EtcdClient {
     pub async fn watch_prefix(&self, prefix: &str, revision: i64) -> Result<WatchStream, WatchEnd> {
         let (turn, connection) = self.current();
         let receiver = self.turn.subscribe();
-        let lost = |reason: String| {
-            self.give_up(turn);
+        let lost = |reason: String, trouble| {
+            self.give_up(turn, trouble);
             WatchEnd::Lost(reason)
         };
         let (requests, stream) = mpsc::channel(1);
@@ -46,7 +46,7 @@ impl EtcdClient {
             ..WatchCreateRequest::default()
         };
         let create = WatchRequest { request: Some(Request::Create(create)) };
-        requests.try_send(create).map_err(|error| lost(error.to_string()))?;
+        requests.try_send(create).map_err(|error| lost(error.to_string(), Trouble::Unable))?;
         let opened = async {
             let ticket = self.session.ticket(&connection.url, &connection.channel).await?;
             let mut client =
@@ -63,13 +63,13 @@ impl EtcdClient {
         };
         let (answers, first, ticket) = match tokio::time::timeout(REQUEST_TIMEOUT, opened).await {
             Ok(Ok(opened)) => opened,
-            Ok(Err(Objection::Endpoint(reason))) => return Err(lost(reason)),
+            Ok(Err(Objection::Endpoint(reason, trouble))) => return Err(lost(reason, trouble)),
             // Whoever follows reads everything again first, with another token.
             Ok(Err(Objection::Ticket(reason))) => return Err(WatchEnd::Lost(reason)),
             Ok(Err(Objection::Final(error))) => return Err(WatchEnd::Lost(error.to_string())),
-            Ok(Err(Objection::Silence)) | Err(_) => return Err(lost(SILENCE.to_owned())),
+            Ok(Err(Objection::Silence)) | Err(_) => return Err(lost(SILENCE.to_owned(), Trouble::Silent)),
         };
-        let first = first.ok_or_else(|| lost("the server closed the watch".to_owned()))?;
+        let first = first.ok_or_else(|| lost("the server closed the watch".to_owned(), Trouble::Unable))?;
         if !first.created || first.canceled {
             // etcd 3.4 says "permission denied" of a token that counts no more, too.
             if let Some(denied) = self.session.watch_denied(&first.cancel_reason) {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use azekura_model::{AUDIT_PREFIX, AUDIT_RECORDS_MAX, AuditRecord, EtcdError, MetaError, Txn, audit_key};
 use tokio::time::Instant;
@@ -90,15 +91,15 @@ impl MetaClient {
     }
 
     /// Executes a change once, with the record of whoever has asked for it.
-    pub(super) async fn change(&self, txn: Txn) -> Result<TxnResponse, EtcdError> {
+    pub(super) async fn change(&self, txn: Txn, wait: Duration) -> Result<TxnResponse, EtcdError> {
         let Some(Deed(deed)) = self.deed.as_ref().filter(|_| !txn.writes().is_empty()) else {
-            return self.inner.etcd.txn(txn.into()).await;
+            return self.inner.etcd.txn_within(wait, txn.into()).await;
         };
         let txn = match deed.claim.get() {
             Some(Claim { key, revision }) => txn.when_unchanged(key, *revision),
             None => txn,
         };
-        let answer = self.inner.etcd.txn(txn.put(&deed.key, &deed.record).into()).await?;
+        let answer = self.inner.etcd.txn_within(wait, txn.put(&deed.key, &deed.record).into()).await?;
         self.recorded(deed, &answer);
         Ok(answer)
     }

@@ -7,6 +7,7 @@ use azekura_model::transitions::own_groups::create_own;
 use azekura_model::{ClassRecord, MetaError, own_name};
 
 use super::{MetaClient, random_uuid};
+use crate::client::REQUEST_TIMEOUT;
 use crate::time::now_rfc3339;
 
 pub use azekura_model::transitions::classes::{ClassChange, ClassSpec, DEFAULT_OVERCOMMIT_RATIO};
@@ -37,7 +38,7 @@ impl MetaClient {
         let what = "deleting the storage class";
         let (groups, _) = self.run(what, |records| begin_class_deletion(records, name)).await?;
         for part in groups.chunks(GROUPS_PER_TXN) {
-            self.change(delete_groups(part)).await?;
+            self.change(delete_groups(part), REQUEST_TIMEOUT).await?;
         }
         self.run(what, |records| finish_class_deletion(records, name)).await?;
         self.touch_counter("volumes").await

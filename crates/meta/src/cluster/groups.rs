@@ -39,7 +39,7 @@ impl MetaClient {
         expected_mod_revision: i64,
     ) -> Result<CasOutcome<GroupRecord>, MetaError> {
         let key = &Key::Group(wanted.id);
-        self.settle("updating the placement group", |Try { deadline, uncertain }| async move {
+        self.settle("updating the placement group", |Try { deadline, uncertain, wait }| async move {
             if uncertain {
                 let (current, mod_revision) = self.read_group(key, deadline).await?;
                 if current.as_ref() == Some(wanted) {
@@ -50,7 +50,7 @@ impl MetaClient {
                 }
                 // Not executed yet. If it still will be: its condition and ours admit only one of the two.
             }
-            let answer = self.change(replace_group(wanted, expected_mod_revision)).await?;
+            let answer = self.change(replace_group(wanted, expected_mod_revision), wait).await?;
             if answer.succeeded {
                 let mod_revision = answer.header.map_or(0, |header| header.revision);
                 return Ok(Attempt::Done(CasOutcome::Updated { mod_revision }));

@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::client::{EtcdClient, Servers};
+use crate::client::{EtcdClient, REQUEST_TIMEOUT, Servers};
 
 mod alive;
 mod attachments;
@@ -53,6 +53,9 @@ pub use settings::{MOVES_AT_ONCE_MAX, SettingsChange};
 
 /// How long [`MetaClient::connect`] waits for a server.
 pub const CONNECT_WAIT: Duration = Duration::from_secs(10);
+/// How long the first attempt at a change is waited for, and how much longer each that follows one whose outcome is not
+/// known. Changes with etcd's leader are lost without a word when that dies, and volumes wait for such changes.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// How long an operation is tried.
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest pause before an operation is tried again because somebody else was faster.
@@ -146,6 +149,8 @@ struct Try {
     deadline: Instant,
     /// An earlier attempt may have been executed.
     uncertain: bool,
+    /// How long this one is waited for, before it is looked what became of it.
+    wait: Duration,
 }
 
 impl MetaClient {
@@ -247,15 +252,16 @@ impl MetaClient {
         mut attempt: impl FnMut(Try) -> F + Send,
     ) -> Result<T, MetaError> {
         let deadline = Instant::now() + OPERATION_TIMEOUT;
-        let mut uncertain = false;
+        let (mut uncertain, mut wait) = (false, FIRST_WAIT);
         loop {
-            let lost = match attempt(Try { deadline, uncertain }).await {
+            let lost = match attempt(Try { deadline, uncertain, wait }).await {
                 Ok(Attempt::Done(value)) => return Ok(value),
                 Ok(Attempt::Conflict) => {
                     MetaError::Contended { what: what.to_owned(), seconds: OPERATION_TIMEOUT.as_secs() }
                 }
                 Err(error @ MetaError::Etcd(EtcdError::Uncertain { .. })) => {
                     uncertain = true;
+                    wait = (wait + FIRST_WAIT).min(REQUEST_TIMEOUT);
                     error
                 }
                 Err(error) => return Err(error),
@@ -300,7 +306,7 @@ impl MetaClient {
         transition: impl Fn(&Records<'_>) -> Outcome<T> + Sync,
     ) -> Result<(T, i64), MetaError> {
         let first = match transition(&Records::known(model).within(&self.bounds)) {
-            Ok(step) => self.take(step).await.ok(),
+            Ok(step) => self.take(step, FIRST_WAIT).await.ok(),
             Err(_) => None,
         };
         match first {
@@ -313,13 +319,13 @@ impl MetaClient {
     /// One attempt at a transition.
     async fn try_transition<T>(
         &self,
-        Try { deadline, uncertain }: Try,
+        Try { deadline, uncertain, wait }: Try,
         transition: impl Fn(&Records<'_>) -> Outcome<T>,
     ) -> Result<Attempt<(T, i64)>, MetaError> {
         let (mut model, mut read) = (self.whole_model(), Gathered::new());
         loop {
             match transition(&Records::gathered(&model, &read, uncertain).within(&self.bounds)) {
-                Ok(step) => return self.take(step).await,
+                Ok(step) => return self.take(step, wait).await,
                 // The refusal may be for what this client has changed just now, and the model does not know it yet.
                 Err(Halt::Refused(error)) => match self.inner.written.load(Ordering::Relaxed) {
                     written if model.revision < written => model = self.whole_model_at(written).await?,
@@ -335,12 +341,12 @@ impl MetaClient {
     }
 
     /// Does what an attempt has come to.
-    async fn take<T>(&self, step: Step<T>) -> Result<Attempt<(T, i64)>, MetaError> {
+    async fn take<T>(&self, step: Step<T>, wait: Duration) -> Result<Attempt<(T, i64)>, MetaError> {
         match step {
             Step::Done(value, revision) => Ok(Attempt::Done((value, revision))),
             Step::Again => Ok(Attempt::Conflict),
             Step::Run(txn, value) => {
-                let answer = self.change(txn).await?;
+                let answer = self.change(txn, wait).await?;
                 let revision = answer.header.map_or(0, |header| header.revision);
                 if answer.succeeded {
                     self.inner.written.fetch_max(revision, Ordering::Relaxed);
