@@ -75,6 +75,11 @@ impl Mount {
             .is_some_and(|number| self.number == format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number)))
     }
 
+    /// Whether its file system can be the one of this number; an empty one says nothing.
+    pub(crate) fn may_be_numbered(&self, number: &str) -> bool {
+        number.is_empty() || number == self.number
+    }
+
     /// Whether it shows a device itself, and no file system on one.
     #[must_use]
     pub fn shows_device(&self) -> bool {
@@ -171,6 +176,11 @@ mod tests {
         // The later one lies on top.
         assert_eq!(mounts.at(Path::new("/pods/1")).unwrap().filesystem, "xfs");
         assert!(mounts.at(Path::new("/pods")).is_none());
+        let served = mounts.at(Path::new("/state/disk")).unwrap();
+        assert_eq!(
+            ["0:44", "0:4", "10:44", ""].map(|number| served.may_be_numbered(number)),
+            [true, false, false, true]
+        );
     }
 
     #[test]

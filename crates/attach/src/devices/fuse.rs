@@ -81,9 +81,10 @@ impl Place {
     }
 
     fn device(&self) -> Outcome<Option<PathBuf>> {
-        match loops::find(&self.disk())? {
+        let (disk, files) = (self.disk(), self.files());
+        match loops::find(&disk, &disk)? {
             Some(device) => Ok(Some(device)),
-            None => loops::find(&self.files().join("nbd")),
+            None => loops::find(&files.join("nbd"), &files),
         }
     }
 
