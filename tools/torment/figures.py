@@ -16,6 +16,8 @@ from .workloads import LedgerClient
 BLOCKS, STRIDE = 1500, 43
 VOLUME_SIZE = "256MiB"
 WATCH_S = 4.0
+# The same where a machine is gone without a word.
+MACHINE_WATCH_S = 10.0
 CHANGED_BLOCKS = 8000
 QUIET_S = 10
 RESTART_AFTER_S = 3
@@ -66,8 +68,9 @@ class Figures:
         self.rig.create_volume("two", VOLUME_SIZE, copies=2)
         self.rig.create_volume("three", VOLUME_SIZE, copies=3)
         plan = {
-            "primary": (self.primary, 0.35),
-            "secondary": (self.secondary, 0.2),
+            "primary": (self.primary, 0.2),
+            "machine": (self.machine, 0.25),
+            "secondary": (self.secondary, 0.1),
             "gateway": (self.gateway, 0.2),
             "restart": (self.planned, 0.15),
             "resync": (self.returning, 0.1),
@@ -141,6 +144,43 @@ class Figures:
         writer = self.writer([n1.uri("two")], "two", 1)
         self.kills(series, writer, deadline, others, 2, lambda primaries: primaries > 0)
         self.end(series, writer)
+
+    def machine(self, deadline):
+        """The writer is on n2; m1 and m3 die, of which nobody is told, each with a node and a member of etcd."""
+        n1, n2, n3 = self.rig.nodes
+        begun = time.monotonic()
+        for share, leads in ((0.5, False), (1, True)):
+            series = self.new_series(f"A machine's end, {'with' if leads else 'without'} etcd's leader", 3)
+            writer = self.writer([n2.uri("two")], "two", 6 + leads)
+            end = begun + (deadline - begun) * share
+            while len(series.pauses) < 2 or (time.monotonic() < end and len(series.pauses) < REPETITIONS_MAX):
+                victim = wait_until(lambda: self.with_primaries(n1, n3), 60, "a node with primaries")
+                other = n3 if victim is n1 else n1
+                self.rig.let_lead(self.rig.member_at(victim if leads else other))
+                self.machine_ends(series, writer, victim)
+            self.end(series, writer)
+
+    def with_primaries(self, *nodes):
+        """The one of these nodes that is primary of the most groups; None: none is of any."""
+        primaries = self.primaries(2)
+        most = max(nodes, key=lambda node: primaries[node.number])
+        return most if primaries[most.number] else None
+
+    def machine_ends(self, series, writer, node):
+        member = self.rig.member_at(node)
+        writer.take_pause()
+        node.machine.unplug()
+        node.kill()
+        member.process.kill()
+        time.sleep(MACHINE_WATCH_S)
+        before = writer.done
+        node.machine.plug()
+        member.start()
+        node.start()
+        self.rig.wait_healthy()
+        wait_until(lambda: writer.done > before + 50, 60, "writes after the return")
+        series.pauses.append(writer.take_pause())
+        say(f"{series.title}: {node.machine.name} died, {series.pauses[-1]:.2f} s")
 
     def secondary(self, deadline):
         """Three copies: n1 becomes the primary of all groups, because it does all the writing."""

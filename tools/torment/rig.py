@@ -143,14 +143,18 @@ class EtcdMember:
         except (urllib.error.URLError, OSError):
             return False
 
-    def leads(self):
-        request = urllib.request.Request(f"{self.url}/v3/maintenance/status", data=b"{}")
+    def maintain(self, what, **asked):
+        """An answer of etcd's maintenance service; None: there is none."""
+        request = urllib.request.Request(f"{self.url}/v3/maintenance/{what}", data=json.dumps(asked).encode())
         try:
             with urllib.request.urlopen(request, timeout=2) as answer:
-                status = json.load(answer)
+                return json.load(answer)
         except (urllib.error.URLError, OSError):
-            return False
-        return status.get("leader") == status["header"]["member_id"]
+            return None
+
+    def leads(self):
+        status = self.maintain("status")
+        return status is not None and status.get("leader") == status["header"]["member_id"]
 
 
 class Rig(Cluster):
@@ -177,6 +181,21 @@ class Rig(Cluster):
 
     def etcd_leader(self):
         return next((member for member in self.members if member.alive and member.leads()), None)
+
+    def member_at(self, node):
+        """The member of etcd on that node's machine."""
+        return next(member for member in self.members if member.machine is node.machine)
+
+    def let_lead(self, member):
+        """That member of etcd becomes its leader."""
+
+        def moved():
+            leader, wanted = self.etcd_leader(), member.maintain("status")
+            if leader not in (None, member) and wanted:
+                leader.maintain("transfer-leadership", targetID=wanted["header"]["member_id"])
+            return leader is member
+
+        wait_until(moved, 60, f"{member.name} leading")
 
     def destroy_processes(self):
         """Ends everything; the folder with the logs stays."""

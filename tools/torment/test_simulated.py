@@ -61,6 +61,8 @@ def test_every_figure_has_its_cell_in_the_document():
     text = RELIABILITY.read_text()
     cells = [
         "primary",
+        "machine 1",
+        "machine 2",
         "secondary",
         "gateway",
         "restart 1",
