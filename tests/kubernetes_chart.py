@@ -4,22 +4,31 @@ The tests are one story, in this order: they leave to each other what they have 
 """
 
 import json
-import os
 import re
-import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
 from tools.harness.process import wait_until
-from tools.kubernetes.images import POD
-from tools.kubernetes.place import MACHINE, ROOT, ZONE, entered, environment
+from tools.kubernetes.client import (
+    NAMESPACE,
+    WITHIN_S,
+    apply,
+    azekura,
+    claim,
+    delete,
+    get,
+    helm,
+    in_pod,
+    kubectl,
+    pod,
+    ready,
+    rolled_out,
+    run,
+)
+from tools.kubernetes.place import MACHINE, ZONE
 
-NAMESPACE = "azekura"
-WITHIN_S = 120
 INSTALLED_WITHIN_S = 60
-CHART = Path(os.environ.get("AZEKURA_CHART", ROOT / "charts/azekura"))
 VALUES = {
     "etcd": {"machines": [MACHINE]},
     "node": {"storage": {"deviceSize": "6GiB"}, "siteFromZone": True},
@@ -39,59 +48,6 @@ PLACE = {"topology.azekura.io/site": ZONE, "topology.azekura.io/host": MACHINE}
 TOLD_OF_ROOM = {"csi": {**VALUES["csi"], "storageCapacity": True}}
 
 
-def run(*command, text=None, check=True):
-    done = subprocess.run(entered(command), env=environment(), input=text, capture_output=True, text=True, timeout=300)
-    if check and done.returncode != 0:
-        raise AssertionError(f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
-    return done.stdout
-
-
-def kubectl(*words, **more):
-    return run("kubectl", *words, **more)
-
-
-def get(kind, name, namespace="default"):
-    return json.loads(kubectl("-n", namespace, "get", kind, name, "-o", "json"))
-
-
-def apply(*objects):
-    kubectl("apply", "-f", "-", text=json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
-
-
-def claim(name, size="1Gi", **spec):
-    wanted = {"accessModes": ["ReadWriteOnce"], "storageClassName": "azekura"}
-    wanted |= {"resources": {"requests": {"storage": size}}, **spec}
-    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": wanted}
-
-
-def pod(name, claim_name, command="sleep 1000000"):
-    container = {"name": "c", "image": POD, "imagePullPolicy": "Never", "command": ["sh", "-c", command]}
-    container["volumeMounts"] = [{"name": "v", "mountPath": "/data"}]
-    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": claim_name}}]
-    spec = {"containers": [container], "volumes": volumes, "terminationGracePeriodSeconds": 1}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-
-
-def ready(kind, name, condition="condition=Ready", namespace="default", within_s=WITHIN_S):
-    told = f"--for={condition}", f"--timeout={within_s}s"
-    try:
-        kubectl("-n", namespace, "wait", *told, f"{kind}/{name}")
-    except AssertionError as error:
-        raise AssertionError(f"{error}\n{kubectl('-n', namespace, 'describe', kind, name)}") from error
-
-
-def in_pod(name, command):
-    return kubectl("exec", name, "--", "sh", "-c", command)
-
-
-def delete(*what):
-    kubectl("delete", "--wait=true", "--timeout=120s", *what)
-
-
-def azekura(*words):
-    return kubectl("-n", NAMESPACE, "exec", "daemonset/azekura-node", "--", "azekura", *words)
-
-
 @pytest.fixture(scope="module", autouse=True)
 def _nothing_is_there():
     if "azekura" in run("helm", "list", "-A", "-q"):
@@ -99,9 +55,7 @@ def _nothing_is_there():
 
 
 def install(what="install", **changed):
-    words = ["helm", what, "azekura", CHART, "--namespace", NAMESPACE, "--values", "-"]
-    words += ["--create-namespace"] if what == "install" else []
-    run(*words, text=json.dumps({**VALUES, **changed}))
+    helm(what, {**VALUES, **changed})
 
 
 def test_from_nothing_to_a_volume_with_data():
@@ -184,7 +138,7 @@ def test_a_node_that_restarts_is_waited_for():
     kubectl("-n", NAMESPACE, "delete", "pod", old["items"][0]["metadata"]["name"])
     # Written meanwhile: the request waits for the node.
     in_pod("writer", "echo meanwhile > /data/meanwhile; sync")
-    kubectl("-n", NAMESPACE, "rollout", "status", "daemonset/azekura-node", f"--timeout={WITHIN_S}s")
+    rolled_out("daemonset", "azekura-node")
     assert in_pod("writer", "cat /data/before /data/meanwhile") == before + "meanwhile\n"
 
 
@@ -229,7 +183,7 @@ def why_it_waits(name):
 
 def test_a_pod_whose_volume_has_no_room_waits():
     install("upgrade", **TOLD_OF_ROOM)
-    kubectl("-n", NAMESPACE, "rollout", "status", "deployment/azekura-csi-controller", f"--timeout={WITHIN_S}s")
+    rolled_out("deployment", "azekura-csi-controller")
     apply(storage_class("far", "WaitForFirstConsumer", **{"class": "away"}))
 
     def room():
@@ -288,7 +242,7 @@ def test_volumes_are_snapshot_together():
 
 
 def nodes_are_up():
-    kubectl("-n", NAMESPACE, "rollout", "status", "daemonset/azekura-node", f"--timeout={WITHIN_S}s")
+    rolled_out("daemonset", "azekura-node")
 
 
 def test_a_folder_on_which_nothing_is_mounted_is_refused():

@@ -3,17 +3,22 @@
 
 help_kubernetes() {
     cat <<'TEXT'
-usage: ./dev kubernetes up [--suite]          build what is missing, start the cluster, import the images
-       ./dev kubernetes test [-- PYTEST...]   install the chart there, and tests/kubernetes_chart.py
+usage: ./dev kubernetes up [--suite] [--machines N]
+                                              build what is missing, start the cluster, import the images; N: 1 (default) to 8
+       ./dev kubernetes test [-- PYTEST...]   install the chart there, and tests/kubernetes_chart.py, or with more than one
+                                              machine tests/kubernetes_machines.py
        ./dev kubernetes suite [--slow] [GINKGO...]
                                               Kubernetes' own tests of storage, of the chart's driver (after up --suite and test);
                                               with --slow those that it calls slow instead
        ./dev kubernetes in COMMAND...         run a command inside: ./dev kubernetes in kubectl get pods -A
+       ./dev kubernetes on NODE COMMAND...    the same in a machine's namespaces: ./dev kubernetes on node2 ctr -n k8s.io c ls
+       ./dev kubernetes machine kill|start|cut|heal NODE
+                                              its power fails, comes again; its network is away, is back
        ./dev kubernetes down [--all]          end it; with --all, delete what was built as well
 
 etcd, API server, controllers, scheduler and kubelet of Kubernetes 1.35, built from Go modules, Debian's containerd, and the CSI
-project's sidecars, in namespaces of their own for mounts, processes, network and control groups: the machine's own network and
-settings stay as they are. Needs root. The first build takes a quarter of an hour or more, and 10 GB below target/kubernetes.
+project's sidecars, in namespaces of their own for mounts, processes, network and control groups, and each of the cluster's machines
+in such of its own: this machine's network and settings stay as they are. Needs root. The first build takes a quarter of an hour or more, and 10 GB below target/kubernetes.
 TEXT
 }
 
@@ -55,12 +60,19 @@ kubernetes_program() {
 }
 
 kubernetes_up() {
-    local suite=()
-    case ${1:-} in
-        '') ;;
-        --suite) suite=(--suite) ;;
-        *) die "kubernetes up does not know '$1' (./dev kubernetes --help)" ;;
-    esac
+    local suite=() machines=1
+    while (($# > 0)); do
+        case $1 in
+            --suite) suite=(--suite) ;;
+            --machines)
+                machines=${2:-}
+                [[ $machines =~ ^[1-8]$ ]] || die "kubernetes up --machines takes a number from 1 to 8, not '$machines'"
+                shift
+                ;;
+            *) die "kubernetes up does not know '$1' (./dev kubernetes --help)" ;;
+        esac
+        shift
+    done
     ensure_tools "${KUBERNETES_TOOLS[@]}"
     [[ -x /usr/lib/cni/ptp ]] || ensure_packages containernetworking-plugins
     kubernetes_build "${suite[@]#--}"
@@ -70,7 +82,7 @@ kubernetes_up() {
     local crds
     crds=$(cd "$ROOT/tools/kubernetes/sidecars" && GOMODCACHE=$KUBERNETES_BUILT/mod go list -m -f '{{.Dir}}' \
         github.com/kubernetes-csi/external-snapshotter/client/v8)/config/crd
-    AZEKURA_SNAPSHOT_CRDS=$crds kubernetes_program up "${suite[@]}"
+    AZEKURA_SNAPSHOT_CRDS=$crds kubernetes_program up "${suite[@]}" --machines "$machines"
     say "the cluster is up: ./dev kubernetes in kubectl get pods -A"
 }
 
@@ -86,6 +98,8 @@ kubernetes_suite() {
         skip+="|Slow"
         "${suite[@]}" "-storage.testdriver=$ROOT/tools/kubernetes/driver-small.yaml" \
             "-ginkgo.focus=volumegroupsnapshottable" "$@" || result=1
+        "${suite[@]}" "-storage.testdriver=$ROOT/tools/kubernetes/driver-shared.yaml" \
+            "-ginkgo.focus=block volmode.*different node" "$@" || result=1
     fi
     "${suite[@]}" "-storage.testdriver=$ROOT/tools/kubernetes/driver.yaml" "-ginkgo.focus=$focus" "-ginkgo.skip=$skip" "$@" || result=1
     return $result
@@ -102,10 +116,12 @@ command_kubernetes() {
         test)
             [[ ${1:-} != -- ]] || shift
             cd "$ROOT" || die "cannot enter $ROOT"
-            PYTHONDONTWRITEBYTECODE=1 exec "$PYTHON" -m pytest -x -s tests/kubernetes_chart.py "$@"
+            local tests=tests/kubernetes_chart.py
+            [[ $(cat "$DEV_DIR/kubernetes/count" 2>/dev/null || echo 1) == 1 ]] || tests=tests/kubernetes_machines.py
+            PYTHONDONTWRITEBYTECODE=1 exec "$PYTHON" -m pytest -x -s "$tests" "$@"
             ;;
         suite) kubernetes_suite "$@" ;;
-        in) kubernetes_program in "$@" ;;
+        in | on | machine) kubernetes_program "$part" "$@" ;;
         down)
             kubernetes_program down
             [[ ${1:-} != --all ]] || rm -rf "$KUBERNETES_BUILT" "$DEV_DIR/kubernetes"

@@ -9,11 +9,25 @@ import sys
 import time
 from pathlib import Path
 
-from . import inside, keys
-from .place import CGROUPS, FOLDERS, LOGS, OUTER_PID, READY, ROOT, STATE, entered, environment, inner_pid
+from . import faults, inside, keys, machine
+from .place import (
+    CGROUPS,
+    COUNT,
+    FOLDERS,
+    LOGS,
+    OUTER_PID,
+    READY,
+    ROOT,
+    STATE,
+    ZONES,
+    entered,
+    environment,
+    inner_pid,
+    machines,
+)
+from .place import machine as named
 
 WITHIN_S = 600
-TEXT = {"capture_output": True, "text": True}
 
 
 def up(options):
@@ -25,6 +39,7 @@ def up(options):
     # A cluster begins empty: what a former one has left is of no use to it.
     shutil.rmtree(STATE, ignore_errors=True)
     LOGS.mkdir(parents=True)
+    COUNT.write_text(str(options.machines))
     keys.make()
     namespaces = ["unshare", "--mount", "--net", "--pid", "--propagation", "private", "--fork", "--kill-child"]
     command = [*namespaces, "--mount-proc", sys.executable, "-m", "tools.kubernetes", "inside-enter"]
@@ -41,17 +56,11 @@ def up(options):
         time.sleep(0.5)
 
 
-def loops():
-    """Loop devices of the cluster's volumes. These are the machine's, and stay when the namespaces end."""
-    if inner_pid() is None:
-        return []
-    listed = subprocess.run(entered(["losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE"]), **TEXT)
-    return [line.split()[0] for line in listed.stdout.splitlines() if "/run/azekura-csi/" in line]
-
-
 def down(_options):
     """Ends the namespaces' first process, and all in them with it, and nothing else."""
-    devices = loops()
+    all_machines = machines() if COUNT.exists() else []
+    devices = faults.loops(*all_machines)
+    faults.silence(*all_machines)
     try:
         outer = int(OUTER_PID.read_text())
         if b"tools.kubernetes" in Path(f"/proc/{outer}/cmdline").read_bytes():
@@ -61,13 +70,8 @@ def down(_options):
                 time.sleep(0.1)
     except (FileNotFoundError, ProcessLookupError, ValueError):
         pass
-    for device in devices:
-        subprocess.run(["losetup", "--detach", device], check=True)
-    for line in CGROUPS.read_text().splitlines() if CGROUPS.exists() else []:
-        group = Path(line)
-        for folder in sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True):
-            _remove(folder)
-        _remove(group)
+    faults.detach(devices)
+    faults.remove_groups()
     for line in FOLDERS.read_text().splitlines() if FOLDERS.exists() else []:
         try:
             Path(line).rmdir()
@@ -77,21 +81,13 @@ def down(_options):
         path.unlink(missing_ok=True)
 
 
-def _remove(group):
-    """A control group is gone when its last process is."""
-    for _ in range(50):
-        try:
-            group.rmdir()
-            return
-        except FileNotFoundError:
-            return
-        except OSError:
-            time.sleep(0.1)
-    print(f"kubernetes: {group} is still used by somebody", file=sys.stderr)
-
-
 def run_in(options):
     command = entered(options.command)
+    os.execvpe(command[0], command, environment())
+
+
+def run_on(options):
+    command = faults.on(named(options.name), options.command)
     os.execvpe(command[0], command, environment())
 
 
@@ -100,11 +96,24 @@ def main():
     parts = parser.add_subparsers(required=True)
     part = parts.add_parser("up")
     part.add_argument("--suite", action="store_true")
+    part.add_argument("--machines", type=int, default=1, choices=range(1, 1 + len(ZONES)))
     part.set_defaults(run=up)
     parts.add_parser("down").set_defaults(run=down)
     part = parts.add_parser("in")
     part.add_argument("command", nargs=argparse.REMAINDER)
     part.set_defaults(run=run_in)
+    part = parts.add_parser("machine")
+    part.add_argument("fault", choices=faults.FAULTS)
+    part.add_argument("name")
+    part.set_defaults(run=lambda options: faults.FAULTS[options.fault](named(options.name)))
+    part = parts.add_parser("on")
+    part.add_argument("name")
+    part.add_argument("command", nargs=argparse.REMAINDER)
+    part.set_defaults(run=run_on)
+    for inner, step in (("start", machine.start), ("enter", machine.enter), ("run", machine.first_process)):
+        part = parts.add_parser(f"machine-{inner}")
+        part.add_argument("name")
+        part.set_defaults(run=lambda options, step=step: step(named(options.name)))
     parts.add_parser("inside-enter").set_defaults(run=lambda _: inside.enter())
     suite = bool(os.environ.get("AZEKURA_KUBERNETES_SUITE"))
     parts.add_parser("inside-run").set_defaults(run=lambda _: inside.first_process(suite))

@@ -2,7 +2,7 @@
 
 import subprocess
 
-from .place import ADDRESS, API_SERVICE, KEYS, MACHINE
+from .place import ADDRESS, API_SERVICE, KEYS, machines
 
 SERVED = ["IP:127.0.0.1", f"IP:{API_SERVICE}", f"IP:{ADDRESS}", "DNS:localhost", "DNS:kubernetes.default.svc"]
 # name, user, group
@@ -10,14 +10,13 @@ CLIENTS = (
     ("admin", "admin", "system:masters"),
     ("controllers", "system:kube-controller-manager", None),
     ("scheduler", "system:kube-scheduler", None),
-    ("kubelet", f"system:node:{MACHINE}", "system:nodes"),
     ("to-kubelet", "api-server", "system:masters"),
 )
 CONFIG = """apiVersion: v1
 kind: Config
 current-context: it
 clusters:
-  - {{ name: it, cluster: {{ server: "https://127.0.0.1:443", certificate-authority: "{keys}/ca.crt" }} }}
+  - {{ name: it, cluster: {{ server: "https://{address}:443", certificate-authority: "{keys}/ca.crt" }} }}
 users:
   - {{ name: it, user: {{ client-certificate: "{keys}/{name}.crt", client-key: "{keys}/{name}.key" }} }}
 contexts:
@@ -44,10 +43,11 @@ def make():
     own = ["-subj", "/CN=kubernetes", "-days", "30", "-keyout", "ca.key", "-out", "ca.crt"]
     openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", *own)
     certificate("server", "/CN=kube-apiserver", [f"subjectAltName={','.join(SERVED)}", "extendedKeyUsage=serverAuth"])
-    for name, user, group in CLIENTS:
+    kubelets = tuple((f"kubelet-{each.name}", f"system:node:{each.name}", "system:nodes") for each in machines())
+    for name, user, group in CLIENTS + kubelets:
         subject = (f"/O={group}" if group else "") + f"/CN={user}"
         certificate(name, subject, ["extendedKeyUsage=clientAuth"])
-        (KEYS / f"{name}.conf").write_text(CONFIG.format(keys=KEYS, name=name))
+        (KEYS / f"{name}.conf").write_text(CONFIG.format(keys=KEYS, name=name, address=ADDRESS))
     openssl("genrsa", "-out", "accounts.key", "2048")
     openssl("rsa", "-in", "accounts.key", "-pubout", "-out", "accounts.pub")
     (KEYS / "done").touch()
