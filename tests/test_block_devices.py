@@ -5,6 +5,7 @@ The ways of kernels that have NVMe/TCP and NBD are for ./dev guest (tests/guest_
 import json
 import os
 import shutil
+import signal
 import subprocess
 import uuid
 from pathlib import Path
@@ -192,6 +193,23 @@ def test_a_node_that_restarts_is_waited_for(cluster, machine, volume):
     machine.detach(volume)
     with Client(cluster.first.uri(volume)) as client:
         assert client.read(0, 4096) == b"x" * 4096
+
+
+@pytest.mark.parametrize("again", ["detach", "attach"])
+def test_a_device_whose_program_has_ended_is_given_back(machine, volume, again):
+    """As when the container ends that the program ran in: it takes its file along, and the kernel keeps the device."""
+    device = Path(os.path.realpath(machine.attach(volume)["link"]))
+    backed = Path("/sys/block") / device.name / "loop"
+    (pid,) = (int(file.read_text()) for file in machine.state.glob("*/pid"))
+    with open(device, "rb"):
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: (backed / "backing_file").read_text() in ("/\n", "/nbd\n"), 30, "the end of the file")
+    if again == "attach":
+        with open(machine.attach(volume)["link"], "rb") as made_anew:
+            assert made_anew.read(4096) == bytes(4096)
+    machine.detach(volume)
+    wait_until(lambda: not backed.exists(), 30, "the device without a file")
+    assert list(machine.state.glob("*/")) == []
 
 
 def test_what_is_missing_is_named(cluster, machine, volume):

@@ -88,6 +88,13 @@ impl Place {
         }
     }
 
+    /// The device that was made last, if its program has ended and has taken its file along: nothing else tells then
+    /// whose the device was.
+    fn abandoned(&self) -> Option<PathBuf> {
+        let device = PathBuf::from(fs::read_to_string(self.file("device")).ok()?);
+        loops::is_abandoned(&device).then_some(device)
+    }
+
     fn make(&self, volume: &str) -> Outcome<()> {
         let failed = |error| AttachError::internal(format!("can't make {}: {error}", self.folder.display()));
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder).map_err(failed)?;
@@ -119,7 +126,7 @@ impl Place {
             )));
         }
         unmount_all(&self.disk())?;
-        for name in ["disk", "qmp", "pid", "log", "formatting", "volume"] {
+        for name in ["disk", "device", "qmp", "pid", "log", "formatting", "volume"] {
             remove(fs::remove_file(self.file(name)), &self.file(name))?;
         }
         remove(fs::remove_dir(self.files()), &self.files())?;
@@ -321,7 +328,7 @@ impl Attach for Fuse {
 
     fn attach(&self, wanted: &Wanted) -> Outcome<PathBuf> {
         let place = self.place(&wanted.volume);
-        let device = place.device()?;
+        let device = place.device()?.or_else(|| place.abandoned());
         if let (Some(device), true) = (&device, place.is_alive()?) {
             return Ok(device.clone());
         }
@@ -346,7 +353,10 @@ impl Attach for Fuse {
             }
             None => Fuse::serve(&place, wanted)?,
         };
-        loops::make(&file, wanted.read_only, file != place.disk())
+        let device = loops::make(&file, wanted.read_only, file != place.disk())?;
+        let noted = fs::write(place.file("device"), device.as_os_str().as_encoded_bytes());
+        noted.map_err(|error| AttachError::internal(format!("can't write to {}: {error}", place.folder.display())))?;
+        Ok(device)
     }
 
     fn is_sound(&self, volume: &str) -> Outcome<bool> {
@@ -392,6 +402,8 @@ impl Attach for Fuse {
             if wait(PATIENCE, || Ok(place.device()?.is_none().then_some(())))?.is_none() {
                 return Err(AttachError::precondition(format!("somebody has {} open", device.display())));
             }
+        } else if let Some(device) = place.abandoned() {
+            loops::remove(&device)?;
         }
         if fs::exists(&place.folder).unwrap_or(true) { place.clear() } else { Ok(()) }
     }

@@ -25,6 +25,13 @@ pub(crate) fn find(file: &Path, point: &Path) -> Outcome<Option<PathBuf>> {
     Ok(None)
 }
 
+/// Whether what the device's file was in is mounted nowhere any more: then the file's path begins there.
+pub(crate) fn is_abandoned(device: &Path) -> bool {
+    let Some(name) = device.file_name() else { return false };
+    let behind = fs::read_to_string(Path::new("/sys/block").join(name).join("loop/backing_file"));
+    behind.is_ok_and(|behind| ["/", "/nbd"].contains(&behind.trim_end_matches('\n')))
+}
+
 /// The number of the file system that the device's file is on; empty: that does not answer.
 fn file_system_behind(device: &Path) -> Outcome<String> {
     let arguments = ["--list", "--noheadings", "--output=BACK-MAJ:MIN"].map(OsStr::new);
