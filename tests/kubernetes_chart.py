@@ -40,6 +40,8 @@ VALUES = {
         {"name": "azekura", "parameters": {"copies": "1", "csi.storage.k8s.io/fstype": "xfs"}},
         # For tools/kubernetes/driver-small.yaml.
         {"name": "small", "parameters": {"copies": "1", "csi.storage.k8s.io/fstype": "ext4"}},
+        # For tools/kubernetes/driver-immediate.yaml.
+        {"name": "immediate", "volumeBindingMode": "Immediate", "parameters": {"copies": "1"}},
     ],
     "volumeAttributesClasses": [{"name": "bronze", "parameters": {"iops": "500", "bandwidth": "20MiB"}}],
 }

@@ -45,6 +45,8 @@ VALUES = {
         {"name": "azekura", "parameters": {"copies": "2", "csi.storage.k8s.io/fstype": "xfs"}},
         # For tools/kubernetes/driver-small.yaml.
         {"name": "small", "parameters": {"copies": "2", "csi.storage.k8s.io/fstype": "ext4"}},
+        # For tools/kubernetes/driver-immediate.yaml.
+        {"name": "immediate", "volumeBindingMode": "Immediate", "parameters": {"copies": "2"}},
     ],
     "volumeAttributesClasses": [{"name": "bronze", "parameters": {"iops": "500", "bandwidth": "20MiB"}}],
 }

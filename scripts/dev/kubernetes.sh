@@ -94,6 +94,8 @@ kubernetes_suite() {
     if [[ ${1:-} == --slow ]]; then
         shift
         focus='External.Storage.*\[Slow\]'
+        "${suite[@]}" "-storage.testdriver=$ROOT/tools/kubernetes/driver-immediate.yaml" \
+            "-ginkgo.focus=volume-modify-stress" "$@" || result=1
     else
         skip+="|Slow"
         "${suite[@]}" "-storage.testdriver=$ROOT/tools/kubernetes/driver-small.yaml" \
