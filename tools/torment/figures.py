@@ -146,7 +146,7 @@ class Figures:
         self.end(series, writer)
 
     def machine(self, deadline):
-        """The writer is on n2; m1 and m3 die, of which nobody is told, each with a node and a member of etcd."""
+        """The writer is on n2; m1 or m3 ends, of which nobody is told, with a node and a member of etcd."""
         n1, n2, n3 = self.rig.nodes
         begun = time.monotonic()
         for share, leads in ((0.5, False), (1, True)):
