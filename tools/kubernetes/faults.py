@@ -25,6 +25,7 @@ def _mounted(which, kinds=""):
     try:
         lines = subprocess.run(on(which, ["cat", "/proc/self/mountinfo"]), **TEXT).stdout.splitlines()
     except subprocess.CalledProcessError:
+        # Its first process has ended, and all of its mounts with that.
         return set()
     return {line.split()[2] for line in lines if re.match(kinds, line.split(" - ")[1])}
 
@@ -47,7 +48,9 @@ def silence(*which):
     if inner_pid() is None or not numbers:
         return
     control = "/sys/fs/fuse/connections"
-    words = f'mountpoint -q {control} || mount -t fusectl none {control}; for n; do echo 1 > "{control}/$n/abort"; done'
+    # One whose program has ended meanwhile is not there any more.
+    words = f"mountpoint -q {control} || mount -t fusectl none {control}; cd {control}; "
+    words += 'for n; do [ ! -e "$n" ] || echo 1 > "$n/abort"; done'
     subprocess.run(entered(["sh", "-c", words, "sh", *sorted(numbers)]), check=True)
 
 
@@ -57,7 +60,7 @@ def detach(devices):
 
 
 def remove_groups(which=None):
-    """Control groups of that machine, or of the whole cluster. One is gone when its last process is."""
+    """Control groups of that machine, or of the whole cluster."""
     for line in CGROUPS.read_text().splitlines() if CGROUPS.exists() else []:
         group = Path(line) / which.name if which else Path(line)
         for folder in sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True):
