@@ -40,7 +40,7 @@ pub enum Effect {
         /// Its name.
         io: IoId,
     },
-    /// Leaves are looked up in the saved map.
+    /// Leaves are looked up in the saved map, as a [lookup](Effect::is_lookup).
     LoadLeaves {
         /// Its name.
         io: IoId,
@@ -73,7 +73,7 @@ pub enum Effect {
         /// At most so many.
         limit: usize,
     },
-    /// The layers of a segment that were merged into others are listed.
+    /// The layers of a segment that were merged into others are listed, as a [lookup](Effect::is_lookup).
     LoadMergedOwners {
         /// Its name.
         io: IoId,
@@ -97,6 +97,15 @@ pub enum Effect {
 }
 
 impl Effect {
+    /// It looks something up in the saved map as of any checkpoint that had ended when it was asked for, or a later one,
+    /// and may pass all that the map has to do before it: a checkpoint takes as long as the device takes for all that it
+    /// saves, and neither readers nor the cleaner wait for it (docs/decisions/0035-map-at-any-size.md). All other effects
+    /// of the map are done in the order in which they are asked for.
+    #[must_use]
+    pub fn is_lookup(&self) -> bool {
+        matches!(self, Effect::LoadLeaves { .. } | Effect::LoadMergedOwners { .. })
+    }
+
     /// The end of an effect of the saved map that gives `error`; `None` when it is none of the map's.
     #[must_use]
     pub fn map_error(&self, error: MapError) -> Option<(IoId, Done)> {

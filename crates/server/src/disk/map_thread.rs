@@ -1,9 +1,7 @@
 //! A device's map: a database whose calls block, on threads of its own.
 //!
-//! What changes or lists the map is done by one thread, in the order in which the store asks. Leaves are looked up by
-//! others, beside that: a checkpoint takes as long as the device takes for all that it saves, and readers do not wait
-//! for it. The store asks for no leaf that is part of a checkpoint which is not saved yet, so that the order of the two
-//! does not matter (decision 0035).
+//! What changes or lists the map is done by one thread, in the order in which the store asks. Lookups
+//! ([`Effect::is_lookup`]) are done by others, beside that (decision 0035).
 
 use crate::driver::commands::Command;
 use crate::driver::messages::Handle;
@@ -15,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
-/// Threads that look leaves up. Each waits for the device, so they are more than processors (decision 0035).
+/// Threads that do lookups. Each waits for the device, so they are more than processors (decision 0035).
 const READERS: usize = 8;
 
 /// The way to the threads; they end, with the database closed, when this is dropped.
@@ -27,7 +25,7 @@ pub struct MapThread {
 struct Ways {
     /// To the thread that does one thing after the other.
     in_order: mpsc::Sender<Effect>,
-    /// To those that look leaves up.
+    /// To those that do lookups.
     lookups: mpsc::Sender<Effect>,
 }
 
@@ -82,7 +80,7 @@ impl MapThread {
         // The threads end only after their senders have been dropped; whatever else should happen to them, the store
         // gives a map up that does not answer.
         let _ = match effect {
-            Effect::LoadLeaves { .. } => ways.lookups.send(effect),
+            lookup if lookup.is_lookup() => ways.lookups.send(lookup),
             in_order => ways.in_order.send(in_order),
         };
     }
@@ -136,8 +134,8 @@ mod tests {
     struct Unusual {
         /// It does not understand its pages, and panics when it looks up a leaf.
         panics: bool,
-        /// Merged owners are listed only when it is let.
-        let_merged_owners: Option<Arc<Mutex<mpsc::Receiver<()>>>>,
+        /// Totals are compared only when it is let.
+        let_totals: Option<Arc<Mutex<mpsc::Receiver<()>>>>,
     }
 
     impl SavedMap for Unusual {
@@ -164,12 +162,12 @@ mod tests {
             Ok(Vec::new())
         }
         fn load_merged_owners(&self, _: u32) -> Result<Vec<MergedOwner>, MapError> {
-            if let Some(let_merged_owners) = &self.let_merged_owners {
-                let_merged_owners.lock().unwrap().recv().unwrap();
-            }
             Ok(Vec::new())
         }
         fn compare_totals(&self, _: PgId) -> Result<Option<String>, MapError> {
+            if let Some(let_totals) = &self.let_totals {
+                let_totals.lock().unwrap().recv().unwrap();
+            }
             Ok(None)
         }
         fn for_each_leaf(&self, _: &mut dyn FnMut(Result<(LeafKey, LeafImage), MapError>)) -> Result<(), MapError> {
@@ -193,17 +191,19 @@ mod tests {
     }
 
     #[test]
-    fn leaves_are_looked_up_while_something_else_takes_its_time() {
+    fn lookups_are_done_while_something_else_takes_its_time() {
         let (sender, received) = mpsc::channel();
         let reports = move |io, done| sender.send((io, done)).unwrap();
         let (let_go, waits) = mpsc::channel();
-        let map = Unusual { let_merged_owners: Some(Arc::new(Mutex::new(waits))), ..Unusual::default() };
+        let map = Unusual { let_totals: Some(Arc::new(Mutex::new(waits))), ..Unusual::default() };
         let thread = MapThread::spawn("map", &map, &reports).unwrap();
         let next = || received.recv_timeout(Duration::from_secs(60)).unwrap();
-        thread.perform(Effect::LoadMergedOwners { io: IoId(1), segment: 0 });
+        thread.perform(Effect::CompareTotals { io: IoId(1), pg: PgId(1) });
         thread.perform(Effect::LoadLeaves { io: IoId(2), keys: Vec::new(), addresses: 1..2 });
         assert!(matches!(next(), (IoId(2), Done::Leaves(Ok(_)))));
+        thread.perform(Effect::LoadMergedOwners { io: IoId(3), segment: 0 });
+        assert!(matches!(next(), (IoId(3), Done::MergedOwners(Ok(_)))));
         let_go.send(()).unwrap();
-        assert!(matches!(next(), (IoId(1), Done::MergedOwners(Ok(_)))));
+        assert!(matches!(next(), (IoId(1), Done::Totals(Ok(None)))));
     }
 }

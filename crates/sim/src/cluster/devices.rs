@@ -100,15 +100,15 @@ impl<S: Scene> Cluster<S> {
         }
         let now = self.now;
         let Some(device) = self.devices.get_mut(&id) else { return };
-        let (done, next) = match device.map_finishes(life, now) {
+        let (answers, next) = match device.map_finishes(life, now) {
             MapEnd::Silence => return,
             MapEnd::HangsUntil(until) => return self.queue.push(until, Event::Map(id, life)),
-            MapEnd::Answer { done, next } => (done, next),
+            MapEnd::Answer { answers, next } => (answers, next),
         };
         if let Some(latency) = next {
             self.queue.push(now + latency, Event::Map(id, life));
         }
-        if let Some((io, done)) = done {
+        for (io, done) in answers {
             self.trace.step(now, io.0, || format!("{id:?} map done"));
             self.tell(life, |node| node.store_done(id, io, done));
         }

@@ -101,6 +101,8 @@ pub(crate) struct Device {
     map: InMemoryMap,
     /// What the map was asked for, oldest first: it does one thing after the other, but for leaves that are looked up.
     map_queue: VecDeque<Effect>,
+    /// A lookup that is done, and whose answer comes behind that of the next thing which is.
+    looked_up: Option<(IoId, Done)>,
     /// Draws what becomes of checkpoints that fail, and how much of a leaf is damaged.
     map_random: Random,
     /// What the disk was asked for, and how long that takes once it is begun.
@@ -169,6 +171,7 @@ impl Device {
             disk,
             map,
             map_queue: VecDeque::new(),
+            looked_up: None,
             map_random: random.clone().fork(),
             queue: IoQueue::new(depth, depth - 1),
             random,
@@ -225,6 +228,7 @@ impl Device {
         let forgets = std::mem::take(&mut self.lies);
         self.held.clear();
         self.held_map = None;
+        self.looked_up = None;
         self.avoided = false;
         self.crawling.clear();
         // Whoever opens it next may find out.
@@ -424,18 +428,27 @@ impl Device {
             return MapEnd::HangsUntil(self.refuses.map_hangs_until);
         }
         let Some(effect) = self.take_from_map_queue() else { return MapEnd::Silence };
+        // Another thread does lookups, and may be late with its answer.
+        let passes = matches!(effect, Effect::LoadMergedOwners { .. })
+            && self.map_queue.iter().any(|effect| matches!(effect, Effect::Checkpoint { .. }));
         let done = self.finish_map(effect, now);
+        let mut answers: Vec<(IoId, Done)> = Vec::new();
+        if passes && self.looked_up.is_none() && self.map_random.chance(50) {
+            self.looked_up = done;
+        } else {
+            answers.extend(done.into_iter().chain(self.looked_up.take()));
+        }
         let next = self.map_queue.pop_front().map(|next| {
             let latency = self.latency(now, &next);
             self.map_queue.push_front(next);
             latency
         });
-        MapEnd::Answer { done, next }
+        MapEnd::Answer { answers, next }
     }
 
-    /// What the map does next: the oldest thing, or leaves are looked up beside that.
+    /// What the map does next: the oldest thing, or a lookup beside that.
     fn take_from_map_queue(&mut self) -> Option<Effect> {
-        let lookup = self.map_queue.iter().position(|effect| matches!(effect, Effect::LoadLeaves { .. }));
+        let lookup = self.map_queue.iter().position(Effect::is_lookup);
         match lookup.filter(|lookup| *lookup > 0) {
             Some(lookup) if self.map_random.chance(50) => self.map_queue.remove(lookup),
             _ => self.map_queue.pop_front(),
@@ -473,5 +486,5 @@ pub(crate) enum MapEnd {
     /// Nothing before then.
     HangsUntil(Duration),
     /// This; and what it was asked for next takes so long.
-    Answer { done: Option<(IoId, Done)>, next: Option<Duration> },
+    Answer { answers: Vec<(IoId, Done)>, next: Option<Duration> },
 }

@@ -126,6 +126,11 @@ impl Cleaner {
         self.victim.iter_mut().for_each(|victim| victim.is_quiet = false);
     }
 
+    /// A checkpoint is saved, with those of the merged owners that were being saved.
+    pub fn checkpointed(&mut self, merged_owners: &MergedOwners) {
+        self.victim.iter_mut().for_each(|victim| victim.owners_saved |= merged_owners.is_saving(victim.segment));
+    }
+
     /// More is durable, committed or in memory than before.
     pub fn may_retry(&mut self) {
         if !self.fruitless.is_empty() {
@@ -320,6 +325,11 @@ impl Cleaner {
             self.put_off(cx);
             return false;
         };
+        if victim.owners_saved {
+            // They are not in memory any more, and were not there yet, perhaps, to be listed.
+            self.look_up_owners(cx, contents);
+            return false;
+        }
         let saved: BTreeMap<LayerId, LayerId> = saved.iter().map(|row| (row.layer, row.owner)).collect();
         let owners = |layer| owners(segment, layer, merged_owners, &saved, jobs);
         victim.ask_about(candidates(cx.segments(), segment, &contents, owners));

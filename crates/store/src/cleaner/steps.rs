@@ -85,6 +85,7 @@ impl Cleaner {
     pub(super) fn look_up_owners(&mut self, cx: &mut StoreCx, contents: Contents) {
         let Some(victim) = &mut self.victim else { return };
         victim.stage = Stage::MergedOwners(contents);
+        victim.owners_saved = false;
         let io = cx.new_io(Io::MergedOwners(victim.id));
         cx.ask(Effect::LoadMergedOwners { io, segment: victim.segment });
     }

@@ -1,6 +1,8 @@
 //! Moves that wait while the segment that they come from is written anew, and answers that come late.
 
 use super::*;
+use crate::effect::Effect;
+use crate::log::format::Contents;
 use crate::map::LeafKey;
 use crate::segments::Segments;
 use azekura_base::{BLOCK_SIZE, BlockIndex, Checksums, ChunkIndex, PgId};
@@ -223,6 +225,22 @@ fn what_an_earlier_victim_has_asked_is_not_counted_for_a_later_one() {
     assert_eq!(stage(cleaner), Some((0, 1)), "it reads the block that is live");
 }
 
+/// What was written into a sealed segment, as its summary says.
+fn contents_of(rig: &mut Rig, segment: u32) -> Contents {
+    let blocks = tiny().segment_blocks;
+    let end = cx(rig).segments().address(segment, blocks - 1);
+    let footer = footer_blocks(&rig.disk.read(Segments::offset(end), BLOCK_SIZE), blocks).expect("it is sealed");
+    let at = cx(rig).segments().address(segment, blocks - footer);
+    let summary = rig.disk.read(Segments::offset(at), footer as usize * BLOCK_SIZE);
+    Summary::decode(&summary, cx(rig).identity()).expect("it was written").contents()
+}
+
+/// The saved map says that no blocks of the victim have a merged owner. True: the map is asked what is live.
+fn no_merged_owners_listed(rig: &mut Rig, victim: VictimId) -> bool {
+    let (cx, _, map, cleaner) = rig.store.parts().0.parts();
+    cleaner.merged_owners_listed(cx, map.merged_owners(), &Jobs::default(), victim, Ok(Vec::new()))
+}
+
 /// The same for what the saved map says of merged owners: it may have been saved since.
 #[test]
 fn merged_owners_that_were_listed_for_an_earlier_victim_are_not_a_later_ones() {
@@ -231,19 +249,37 @@ fn merged_owners_that_were_listed_for_an_earlier_victim_are_not_a_later_ones() {
     let generation = cx(&mut rig).segments().get(segment).generation;
     let (first, _) = asks_about(&mut rig, segment, generation, from);
     let (second, _) = asks_about(&mut rig, segment, generation, from);
-    let blocks = tiny().segment_blocks;
-    let end = cx(&mut rig).segments().address(segment, blocks - 1);
-    let footer = footer_blocks(&rig.disk.read(Segments::offset(end), BLOCK_SIZE), blocks).expect("it is sealed");
-    let at = cx(&mut rig).segments().address(segment, blocks - footer);
-    let summary = rig.disk.read(Segments::offset(at), footer as usize * BLOCK_SIZE);
-    let (cx, _, map, cleaner) = rig.store.parts().0.parts();
-    let summary = Summary::decode(&summary, cx.identity()).expect("it was written");
-    cleaner.victim.as_mut().expect("it has begun").stage = Stage::MergedOwners(summary.contents());
-    let listed = |cleaner: &mut Cleaner, cx: &mut StoreCx, id| {
-        cleaner.merged_owners_listed(cx, map.merged_owners(), &Jobs::default(), id, Ok(Vec::new()))
-    };
-    assert!(!listed(cleaner, cx, first));
-    assert!(listed(cleaner, cx, second));
+    let contents = contents_of(&mut rig, segment);
+    cleaner(&mut rig).victim.as_mut().expect("it has begun").stage = Stage::MergedOwners(contents);
+    assert!(!no_merged_owners_listed(&mut rig, first));
+    assert!(no_merged_owners_listed(&mut rig, second));
+}
+
+/// Their lookup does not wait for a checkpoint that is being saved, and what that saves is no longer in memory when it is.
+#[test]
+fn merged_owners_are_listed_again_when_a_checkpoint_was_saved_meanwhile() {
+    let (mut rig, from) = with_a_move_that_waits();
+    let segment = cx(&mut rig).segments().segment_of(from);
+    let generation = cx(&mut rig).segments().get(segment).generation;
+    let (victim, _) = asks_about(&mut rig, segment, generation, from);
+    let contents = contents_of(&mut rig, segment);
+    {
+        let (cx, _, _, cleaner) = rig.store.parts().0.parts();
+        cleaner.look_up_owners(cx, contents);
+    }
+    rig.take_effects();
+    let asked = |rig: &Rig| rig.map_waiting.iter().filter(|effect| effect.is_lookup()).count();
+    assert_eq!(asked(&rig), 1);
+    let (_, _, map, _) = rig.store.parts().0.parts();
+    map.note_owner(&MergedOwner { segment, layer: LayerId(LAYER.0 + 1), owner: LAYER });
+    rig.store.begin_checkpoint(|_| None);
+    rig.take_effects();
+    let checkpoint = rig.map_waiting.iter().position(|effect| matches!(effect, Effect::Checkpoint { .. }));
+    rig.finish_map(checkpoint.expect("it was asked for"));
+    assert!(!no_merged_owners_listed(&mut rig, victim));
+    rig.take_effects();
+    assert_eq!(asked(&rig), 2, "they are asked for once more");
+    assert!(no_merged_owners_listed(&mut rig, victim));
 }
 
 /// A write is committed while its blocks are on their way to another place, where a replay finds them. A leaf on top,

@@ -105,6 +105,8 @@ pub(super) struct Victim {
     pub walked: bool,
     /// No blocks change their owner while it is looked at.
     pub is_quiet: bool,
+    /// Merged owners of it were saved since they were asked for.
+    pub owners_saved: bool,
 }
 
 impl Victim {
@@ -123,6 +125,7 @@ impl Victim {
             refused: false,
             walked: false,
             is_quiet,
+            owners_saved: false,
         }
     }
 

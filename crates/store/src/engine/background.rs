@@ -173,6 +173,7 @@ impl Engine {
 
     /// A checkpoint is saved.
     pub fn checkpointed(&mut self, saved: &Checkpoint) {
+        self.cleaner.checkpointed(self.map.merged_owners());
         self.map.saved(&saved.leaves);
         let freed = self.cx.segments_mut().end_checkpoint(saved.position);
         self.cx.counters().cleaned_segments += freed.len() as u64;

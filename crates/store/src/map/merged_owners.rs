@@ -40,6 +40,11 @@ impl MergedOwners {
             .collect()
     }
 
+    /// The checkpoint in progress saves notes of this segment.
+    pub fn is_saving(&self, segment: u32) -> bool {
+        self.saving.range((segment, LayerId(0))..=(segment, LayerId(u64::MAX))).next().is_some()
+    }
+
     /// The checkpoint is saved.
     pub fn saved(&mut self) {
         self.saving.clear();

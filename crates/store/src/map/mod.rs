@@ -197,6 +197,11 @@ impl Map {
         &self.merged_owners
     }
 
+    #[cfg(test)]
+    pub fn note_owner(&mut self, owner: &MergedOwner) {
+        self.merged_owners.add(owner.segment, owner.layer, owner.owner);
+    }
+
     /// A layer that was to give up more than it owns: then the saved map is wrong.
     pub fn take_mismatch(&mut self) -> Option<LayerId> {
         self.layers.mismatch.take()

@@ -92,6 +92,8 @@ pub struct Rig {
     pub map: InMemoryMap,
     /// Effects of the map that are not done yet.
     pub map_waiting: Vec<Effect>,
+    /// Lookups that are done, whose answers are on their way.
+    pub looked_up: Vec<(IoId, Done)>,
     pub reads_waiting: Vec<(IoId, u64, usize)>,
     /// So many reads of the map are refused from now on.
     pub map_refuses: u32,
@@ -115,9 +117,9 @@ impl Rig {
 
     /// Surroundings in which nothing has happened.
     pub fn around(store: Store, disk: Disk, map: InMemoryMap) -> Rig {
-        let (map_waiting, reads_waiting) = (Vec::new(), Vec::new());
+        let (map_waiting, looked_up, reads_waiting) = (Vec::new(), Vec::new(), Vec::new());
         let (map_refuses, map_full, done, reports, time) = (0, 0, Vec::new(), Vec::new(), Duration::ZERO);
-        Rig { store, disk, map, map_waiting, reads_waiting, map_refuses, map_full, done, reports, time }
+        Rig { store, disk, map, map_waiting, looked_up, reads_waiting, map_refuses, map_full, done, reports, time }
     }
 
     pub fn open(options: &Options, disk: Disk, map: InMemoryMap) -> Result<Rig, OpenError> {
@@ -211,6 +213,25 @@ impl Rig {
         self.store.done(io, done);
     }
 
+    /// Does one of the lookups that wait, whose answer comes later ([`Rig::answer`]): what the map does before that is
+    /// not seen by it.
+    pub fn look_up(&mut self, which: usize) {
+        let lookups = self.map_waiting.iter().enumerate().filter(|(_, effect)| effect.is_lookup());
+        let lookups: Vec<usize> = lookups.map(|(index, _)| index).collect();
+        if lookups.is_empty() {
+            return;
+        }
+        let effect = self.map_waiting.remove(lookups[which % lookups.len()]);
+        let done = self.map_trouble(&effect).or_else(|| self.map.perform(effect).ok());
+        self.looked_up.extend(done);
+    }
+
+    /// Gives the answer of a lookup that is done.
+    pub fn answer(&mut self, index: usize) {
+        let (io, done) = self.looked_up.remove(index);
+        self.store.done(io, done);
+    }
+
     /// How an effect of the map ends that the map does not do now.
     fn map_trouble(&mut self, effect: &Effect) -> Option<(IoId, Done)> {
         let is_write = matches!(effect, Effect::Checkpoint { .. });
@@ -235,6 +256,8 @@ impl Rig {
                 self.finish_read(0);
             } else if !self.map_waiting.is_empty() {
                 self.finish_map(0);
+            } else if !self.looked_up.is_empty() {
+                self.answer(0);
             } else if self.store.checkpoint_due() {
                 self.store.begin_checkpoint(|_| None);
             } else if self.store.statistics().records_waiting > 0 && nudges < NUDGES_MAX {

@@ -311,10 +311,16 @@ impl World {
             }
             Action::FinishMap(index) => {
                 self.rig().take_effects();
-                let waiting = self.rig().map_waiting.len();
-                if waiting > 0 {
-                    self.rig().finish_map(usize::from(index) % waiting);
+                let (waiting, done) = (self.rig().map_waiting.len(), self.rig().looked_up.len());
+                match usize::from(index).checked_rem(waiting + done) {
+                    Some(index) if index < waiting => self.rig().finish_map(index),
+                    Some(index) => self.rig().answer(index - waiting),
+                    None => {}
                 }
+            }
+            Action::LookUp(index) => {
+                self.rig().take_effects();
+                self.rig().look_up(index.into());
             }
             Action::Checkpoint => self.store().begin_checkpoint(|_| None),
             Action::Tick(ms) => self.pass(Duration::from_millis(ms.into())),
