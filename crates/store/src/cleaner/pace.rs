@@ -27,16 +27,24 @@ const RATIO_MAX: f64 = 16.0;
 pub(crate) fn freed_at_once(cx: &StoreCx) -> u32 {
     let ready = u64::from(cx.segments().ready());
     let share = ready * u64::from(cx.options().cleaning_reserve_percent) / 250;
-    let live = cx.segments().live().div_ceil(u64::from(cx.options().segment_blocks));
-    let slack = ready.saturating_sub(live + u64::from(TARGET_MIN));
+    let slack = slack(cx);
     share.min(slack * slack * 5 / (ready * 8).max(1)).min(u64::from(FREED_AT_ONCE_MAX)) as u32
 }
 
+/// Segments that would be free if all others were full, beyond the least that has to be.
+fn slack(cx: &StoreCx) -> u64 {
+    let live = cx.segments().live().div_ceil(u64::from(cx.options().segment_blocks));
+    u64::from(cx.segments().ready()).saturating_sub(live + u64::from(TARGET_MIN))
+}
+
 /// Free segments that cleaning aims at: beyond the least, those that the next checkpoint is to free, and what is
-/// written while it is being saved.
+/// written while it is being saved. Where a checkpoint takes long, since the map is large, that is what counts: what is
+/// emptied while one is being saved becomes free at the end of the next one, so both have to be gone through with what
+/// is free. That may take a third of the slack, for what a free segment costs.
 pub(crate) fn free_target(cx: &StoreCx) -> u32 {
     let freed = freed_at_once(cx);
-    TARGET_MIN + freed + freed.min(1) + freed / 16
+    let two_checkpoints = u64::from(cx.segments().written_while_saving()) * 2;
+    TARGET_MIN + (freed + freed.min(1) + freed / 16).max(two_checkpoints.min(slack(cx) / 3) as u32)
 }
 
 /// Segments that are free, or will be at the next checkpoint: what an epoch whose record waits keeps from becoming

@@ -1,6 +1,7 @@
 //! The segment table: which segments hold log, what is live in them, which may be written next.
 
 mod apart;
+mod checkpoint;
 mod segment;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,7 @@ use crate::checkpoint::SegmentRow;
 use crate::map::LiveRight;
 use crate::options::{Initialisation, Options, SUPERBLOCK_AREA_BLOCKS};
 use azekura_base::{BLOCK_SIZE, LayerId};
+use checkpoint::WhileSaving;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
@@ -45,6 +47,7 @@ pub(crate) struct Segments {
     classes: Vec<BTreeSet<(u64, u32)>>,
     /// Become free when the checkpoint in progress is saved.
     freeing: Vec<u32>,
+    while_saving: WhileSaving,
     /// Live blocks that no leaf reaches, because one is damaged that did; in which segments is not known.
     ghosts: u64,
     /// A segment that was to give up more blocks than it has: then the saved map is wrong.
@@ -88,6 +91,7 @@ impl Segments {
             changed: BTreeSet::new(),
             classes: vec![BTreeSet::new(); CLASSES],
             freeing: Vec::new(),
+            while_saving: WhileSaving::default(),
             ghosts: 0,
             mismatch: None,
         };
@@ -419,48 +423,6 @@ impl Segments {
     pub fn link(&self, generation: u64) -> Option<Link> {
         let first = self.chain.front()?.generation;
         self.chain.get(usize::try_from(generation.checked_sub(first)?).ok()?).copied()
-    }
-
-    /// Marks what a checkpoint at `position` makes free, and gives the rows that it has to save.
-    pub fn begin_checkpoint(&mut self, position: u64) -> Vec<(u32, SegmentRow)> {
-        let old: Vec<(u64, u32)> = self.classes[0].range(..(position, 0)).copied().collect();
-        for (generation, segment) in old {
-            let entry = &mut self.table[segment as usize];
-            if entry.saved_live == 0 {
-                entry.state = State::Freeing;
-                self.changed.insert(segment);
-                self.freeing.push(segment);
-                self.classes[0].remove(&(generation, segment));
-            }
-        }
-        let changed = std::mem::take(&mut self.changed);
-        changed
-            .into_iter()
-            .map(|segment| {
-                let entry = self.get(segment);
-                let used = matches!(entry.state, State::Open | State::Sealed);
-                (segment, SegmentRow { generation: entry.generation, live: entry.saved_live, used })
-            })
-            .collect()
-    }
-
-    /// Segments that the checkpoint in progress makes free.
-    pub fn freeing(&self) -> &[u32] {
-        &self.freeing
-    }
-
-    /// The checkpoint at `position` is saved. Gives the segments that became free.
-    pub fn end_checkpoint(&mut self, position: u64) -> Vec<u32> {
-        while self.chain.front().is_some_and(|link| link.generation < position) {
-            self.chain.pop_front();
-        }
-        let freed = std::mem::take(&mut self.freeing);
-        for segment in &freed {
-            let entry = self.get_mut(*segment);
-            (entry.state, entry.apart, entry.leaving) = (State::Free, false, 0);
-            self.free += u32::from(*segment < self.ready);
-        }
-        freed
     }
 
     /// Generation of the oldest segment that a checkpoint could free once the replay position has passed it, if that
