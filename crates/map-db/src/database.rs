@@ -22,8 +22,8 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-/// Memory that the database may use for its pages, in bytes.
-const CACHE_BYTES_MAX: usize = 16 << 20;
+/// Memory that the database may use for its pages, in bytes, where nobody says how much.
+const CACHE_BYTES: usize = 16 << 20;
 /// What the database refuses is asked for so many times, each time of a database opened anew: it takes no call after an
 /// error.
 const TRIES: usize = 2;
@@ -43,6 +43,7 @@ pub struct CheckpointDb(Arc<Shared>);
 struct Shared {
     slot: RwLock<Slot>,
     open: Box<OpenBackend>,
+    cache_bytes: usize,
     /// Of the checkpoint that could not be saved yet. Whoever holds it is not interrupted by a leaf that is known to be
     /// unreadable.
     stumbled: Mutex<Stumbled>,
@@ -80,8 +81,17 @@ impl CheckpointDb {
     /// # Errors
     /// When it can't be opened, is damaged, or another process has it open. The caller names the path.
     pub fn open(path: &Path) -> Result<CheckpointDb, MapError> {
+        CheckpointDb::open_with(path, CACHE_BYTES)
+    }
+
+    /// The same, with so many bytes of memory for pages at the most. A checkpoint reads each page that it changes: where
+    /// the map of what is written fits in, it reads none.
+    ///
+    /// # Errors
+    /// As [`CheckpointDb::open`].
+    pub fn open_with(path: &Path, cache_bytes: usize) -> Result<CheckpointDb, MapError> {
         let file = path.to_path_buf();
-        CheckpointDb::over(move || Ok(Box::new(MapFile::open(&file)?)))
+        CheckpointDb::over_with(move || Ok(Box::new(MapFile::open(&file)?)), cache_bytes)
     }
 
     /// Opens the database on what `open` gives; it is called again after each failure.
@@ -91,9 +101,17 @@ impl CheckpointDb {
     pub fn over(
         open: impl Fn() -> io::Result<Box<dyn StorageBackend>> + Send + Sync + 'static,
     ) -> Result<CheckpointDb, MapError> {
+        CheckpointDb::over_with(open, CACHE_BYTES)
+    }
+
+    fn over_with(
+        open: impl Fn() -> io::Result<Box<dyn StorageBackend>> + Send + Sync + 'static,
+        cache_bytes: usize,
+    ) -> Result<CheckpointDb, MapError> {
         let map = CheckpointDb(Arc::new(Shared {
             slot: RwLock::default(),
             open: Box::new(open),
+            cache_bytes,
             stumbled: Mutex::default(),
             suspects: Mutex::default(),
         }));
@@ -122,7 +140,7 @@ impl CheckpointDb {
     fn open_in(&self, slot: &mut Slot) -> Result<(), redb::Error> {
         let troubles = Troubles::default();
         let backend = Watched::new((self.0.open)()?, troubles.clone());
-        let database = Database::builder().set_cache_size(CACHE_BYTES_MAX).create_with_backend(backend)?;
+        let database = Database::builder().set_cache_size(self.0.cache_bytes).create_with_backend(backend)?;
         *slot = Slot { opened: Some(Opened { database, troubles }), openings: slot.openings + 1 };
         Ok(())
     }

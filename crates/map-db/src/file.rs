@@ -14,7 +14,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const ALIGNMENT: u64 = BLOCK_SIZE as u64;
@@ -33,6 +33,8 @@ const RUN_BLOCKS_MAX: usize = 256;
 #[derive(Debug)]
 pub(crate) struct MapFile {
     file: File,
+    /// Its length: the database asks for that with each page, and nobody else changes it.
+    len: AtomicU64,
     /// Writes of parts of blocks are one after the other: each reads the block first.
     parts: Mutex<()>,
 }
@@ -59,7 +61,8 @@ impl MapFile {
             },
         )?;
         file.sync_all()?;
-        Ok(MapFile { file, parts: Mutex::new(()) })
+        let len = AtomicU64::new(file.metadata()?.len());
+        Ok(MapFile { file, len, parts: Mutex::new(()) })
     }
 
     /// Reads whole blocks; what lies behind the end of the file is zeros.
@@ -80,6 +83,12 @@ impl MapFile {
         Ok(())
     }
 
+    fn write_blocks(&self, offset: u64, blocks: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(blocks, offset)?;
+        self.len.fetch_max(offset + blocks.len() as u64, Ordering::AcqRel);
+        Ok(())
+    }
+
     /// The whole blocks around some bytes: where they begin, and how long they are.
     fn around(offset: u64, len: usize) -> (u64, usize) {
         let start = offset - offset % ALIGNMENT;
@@ -89,7 +98,7 @@ impl MapFile {
 
 impl StorageBackend for MapFile {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.file.metadata()?.len())
+        Ok(self.len.load(Ordering::Acquire))
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
@@ -109,6 +118,7 @@ impl StorageBackend for MapFile {
     fn set_len(&self, len: u64) -> io::Result<()> {
         let before = self.file.metadata()?;
         self.file.set_len(len)?;
+        self.len.store(len, Ordering::Release);
         let reserved = before.blocks() * DISK_SECTOR / RESERVE_UNIT * RESERVE_UNIT;
         if len < before.len() && reserved > before.len() {
             // Whoever has taken the room meanwhile has it: the next start says so.
@@ -124,7 +134,7 @@ impl StorageBackend for MapFile {
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let (start, len) = MapFile::around(offset, data.len());
         if len == data.len() && data.as_ptr().addr().is_multiple_of(BLOCK_SIZE) {
-            return self.file.write_all_at(data, start);
+            return self.write_blocks(start, data);
         }
         let mut blocks = PageBuf::new(len);
         let _guard = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -133,7 +143,7 @@ impl StorageBackend for MapFile {
         }
         let from = (offset - start) as usize;
         blocks[from..from + data.len()].copy_from_slice(data);
-        self.file.write_all_at(&blocks, start)
+        self.write_blocks(start, &blocks)
     }
 }
 
@@ -170,13 +180,27 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn overlay(&self, offset: u64, out: &mut [u8]) {
-        let end = (offset + out.len() as u64).div_ceil(ALIGNMENT);
-        for (block, bytes) in self.blocks.range(offset / ALIGNMENT..end) {
-            let (from, to) = overlap(*block, offset, out.len());
-            let start = (block * ALIGNMENT + from as u64 - offset) as usize;
-            out[start..start + to - from].copy_from_slice(&bytes[from..to]);
+    /// What there is of `len` bytes from `offset` on: pieces, and where among these bytes each begins.
+    fn of(&self, offset: u64, len: usize) -> Vec<(usize, Vec<u8>)> {
+        let end = (offset + len as u64).div_ceil(ALIGNMENT);
+        let blocks = self.blocks.range(offset / ALIGNMENT..end);
+        let pieces = blocks.map(|(block, bytes)| {
+            let (from, to) = overlap(*block, offset, len);
+            ((block * ALIGNMENT + from as u64 - offset) as usize, bytes[from..to].to_vec())
+        });
+        pieces.collect()
+    }
+
+    /// The first blocks that lie side by side behind the header, and where they begin.
+    fn run(&self) -> Option<(u64, PageBuf)> {
+        let (first, _) = self.blocks.range(1..).next()?;
+        let follows = |(place, (block, _)): &(u64, (&u64, &PageBuf))| **block == first + place;
+        let count = (0..RUN_BLOCKS_MAX as u64).zip(self.blocks.range(first..)).take_while(follows).count();
+        let mut run = PageBuf::new(count * BLOCK_SIZE);
+        for (to, (_, from)) in run.chunks_exact_mut(BLOCK_SIZE).zip(self.blocks.range(first..)) {
+            to.copy_from_slice(from);
         }
+        Some((*first, run))
     }
 }
 
@@ -188,17 +212,20 @@ fn overlap(block: u64, offset: u64, len: usize) -> (usize, usize) {
 }
 
 /// A backend that gathers what is written until it is to be flushed, and whose failures are remembered: the database
-/// itself does not say what it was that failed.
+/// itself does not say what it was that failed. Who reads does not wait for who writes.
 #[derive(Debug)]
 pub(crate) struct Watched {
     backend: Box<dyn StorageBackend>,
     troubles: Troubles,
+    /// Held by who writes, also to the file, and locked before what is gathered.
+    writer: Mutex<()>,
+    /// Never held while the file is asked for anything, but for a part of a block.
     gathered: Mutex<Gathered>,
 }
 
 impl Watched {
     pub fn new(backend: Box<dyn StorageBackend>, troubles: Troubles) -> Watched {
-        Watched { backend, troubles, gathered: Mutex::default() }
+        Watched { backend, troubles, writer: Mutex::default(), gathered: Mutex::default() }
     }
 
     fn note<T>(&self, which: usize, result: io::Result<T>) -> io::Result<T> {
@@ -252,24 +279,32 @@ impl Watched {
         Ok(())
     }
 
-    /// Writes what is gathered, the header last. When that fails, the rest is dropped: the database is opened anew.
-    fn write_out(&self, gathered: &mut Gathered) -> io::Result<()> {
-        let header = gathered.blocks.remove(&0);
-        let mut rest = std::mem::take(&mut gathered.blocks);
-        while let Some((first, _)) = rest.first_key_value() {
-            let first = *first;
-            let follows = |(place, (block, _)): &(u64, (&u64, &PageBuf))| **block == first + place;
-            let run = (0..RUN_BLOCKS_MAX as u64).zip(&rest).take_while(follows).count();
-            let mut bytes = PageBuf::new(run * BLOCK_SIZE);
-            for (to, from) in bytes.chunks_exact_mut(BLOCK_SIZE).zip(rest.values()) {
-                to.copy_from_slice(from);
-            }
-            self.write_run(first, &bytes)?;
-            rest = rest.split_off(&(first + run as u64));
+    fn writer(&self) -> MutexGuard<'_, ()> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes what is gathered, the header last. When that fails, the rest is dropped: the database is opened anew. To be
+    /// called by who holds `writer`. What is being written stays gathered until it is in the file.
+    fn write_out(&self) -> io::Result<()> {
+        let written = self.write_runs();
+        if written.is_err() {
+            self.gathered().blocks.clear();
         }
+        written
+    }
+
+    fn write_runs(&self) -> io::Result<()> {
+        loop {
+            let Some((first, run)) = self.gathered().run() else { break };
+            self.write_run(first, &run)?;
+            let mut gathered = self.gathered();
+            (first..first + (run.len() / BLOCK_SIZE) as u64).for_each(|block| drop(gathered.blocks.remove(&block)));
+        }
+        let header = self.gathered().blocks.get(&0).map(|header| header.to_vec());
         if let Some(header) = header {
             self.write_run(0, &header)?;
-            gathered.header = Some(header);
+            let mut gathered = self.gathered();
+            gathered.header = gathered.blocks.remove(&0);
         }
         Ok(())
     }
@@ -287,42 +322,45 @@ impl StorageBackend for Watched {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let gathered = self.gathered();
-        if gathered.blocks.is_empty() {
-            drop(gathered);
-            return self.read_again(offset, out);
+        // Looked at first: what is not gathered any more by the time that the file is read is in the file.
+        let newer = self.gathered().of(offset, out.len());
+        if newer.iter().map(|(_, piece)| piece.len()).sum::<usize>() < out.len() {
+            self.read_again(offset, out)?;
         }
-        self.read_again(offset, out)?;
-        gathered.overlay(offset, out);
+        newer.into_iter().for_each(|(start, piece)| out[start..start + piece.len()].copy_from_slice(&piece));
         Ok(())
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        let mut gathered = self.gathered();
-        drop(gathered.blocks.split_off(&len.div_ceil(ALIGNMENT)));
+        let _writer = self.writer();
+        drop(self.gathered().blocks.split_off(&len.div_ceil(ALIGNMENT)));
         self.note(0, self.backend.set_len(len))
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let mut gathered = self.gathered();
-        self.note(0, self.write_out(&mut gathered))?;
-        drop(gathered);
+        let writer = self.writer();
+        self.note(0, self.write_out())?;
+        drop(writer);
         self.note(1, self.backend.sync_data())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let mut gathered = self.gathered();
-        self.note(0, self.gather(&mut gathered, offset, data))?;
-        if gathered.blocks.len() > GATHERED_BLOCKS_MAX {
-            self.note(0, self.write_out(&mut gathered))?;
+        let _writer = self.writer();
+        let count = {
+            let mut gathered = self.gathered();
+            self.note(0, self.gather(&mut gathered, offset, data))?;
+            gathered.blocks.len()
+        };
+        if count > GATHERED_BLOCKS_MAX {
+            self.note(0, self.write_out())?;
         }
         Ok(())
     }
 
     fn close(&self) -> io::Result<()> {
-        let mut gathered = self.gathered();
-        self.note(0, self.write_out(&mut gathered))?;
-        drop(gathered);
+        let writer = self.writer();
+        self.note(0, self.write_out())?;
+        drop(writer);
         self.backend.close()
     }
 }

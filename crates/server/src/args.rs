@@ -190,7 +190,8 @@ pub struct NodeArgs {
     /// Memory for the maps of all devices, which say where each block is: at least 2MiB a device. 64MiB are enough for
     /// 20GiB written in small pieces, or ten times as much in a sparse volume; what is not in memory is read from the
     /// device first [default: a sixteenth of the machine's memory, or 64MiB a device where that is more]. Blocks that
-    /// were read get a quarter of it besides, and at most 16MiB a device.
+    /// were read get a quarter of it besides, and at most 16MiB a device; pages of the maps' files as much, and between
+    /// 16MiB and 64MiB a device.
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Size>,
 

@@ -10,6 +10,9 @@ pub const MAP_BYTES_MIN: u64 = 2 << 20;
 const MAP_BYTES_USUAL: u64 = 64 << 20;
 /// Blocks that were read lately have no more of each device, in bytes.
 const READ_CACHE_BYTES_MAX: usize = 16 << 20;
+/// Pages of the database of a device's map have so much memory, in bytes.
+const DATABASE_CACHE_BYTES_MIN: usize = 16 << 20;
+const DATABASE_CACHE_BYTES_MAX: usize = 64 << 20;
 /// Unless somebody says how much, maps get one in so many parts of the machine's memory (decision 0035).
 const SHARE: u64 = 16;
 
@@ -39,6 +42,15 @@ pub fn map_bytes(said: Option<u64>, devices: usize) -> Result<u64> {
 #[must_use]
 pub fn read_cache_bytes(map_bytes: u64) -> usize {
     usize::try_from(map_bytes / 4).unwrap_or(usize::MAX).min(READ_CACHE_BYTES_MAX)
+}
+
+/// Memory for pages of the database that a device's map is, where the map has `map_bytes`, in bytes. A checkpoint reads
+/// the pages that it changes, and one thread does that: a map of up to some 200 GiB of sparse data has all of them in the
+/// most that there is, which is taken only as pages come.
+#[must_use]
+pub fn database_cache_bytes(map_bytes: u64) -> usize {
+    let share = usize::try_from(map_bytes / 4).unwrap_or(usize::MAX);
+    share.clamp(DATABASE_CACHE_BYTES_MIN, DATABASE_CACHE_BYTES_MAX)
 }
 
 /// The machine's memory, or what this process's container may have of it, in bytes; `None` when nobody says.
@@ -76,6 +88,12 @@ mod tests {
     fn blocks_that_were_read_have_a_part_of_what_the_map_has() {
         assert_eq!(read_cache_bytes(8 << 20), 2 << 20);
         assert_eq!([64 << 20, 64 << 30].map(read_cache_bytes), [16 << 20; 2]);
+    }
+
+    #[test]
+    fn pages_of_the_database_have_a_part_of_what_the_map_has() {
+        assert_eq!([2 << 20, 64 << 20].map(database_cache_bytes), [16 << 20; 2]);
+        assert_eq!([128 << 20, 64 << 30].map(database_cache_bytes), [32 << 20, 64 << 20]);
     }
 
     #[test]
