@@ -5,7 +5,8 @@
 //! that of quiet times. While it stays below [`STRAIN_MAX`] times the quiet one, the rate grows by a constant; above,
 //! it shrinks by a factor (additive increase and multiplicative decrease, Chiu and Jain, 1989). In long work the
 //! background rests for a moment now and then, so that what is quiet is measured anew. Without requests there is no
-//! limit; with them the rate never falls below [`RATE_MIN`], so that work always ends (0012).
+//! limit; with them the rate never falls below [`RATE_MIN`], so that work always ends (0012). Requests that wait, of which
+//! none is answered, are the slowest of all.
 //!
 //! These rates are a node's. Each of its shards has a loop of its own, for its share of them.
 
@@ -117,6 +118,8 @@ pub(crate) struct Throttle {
     started: Duration,
     /// When the last request was answered.
     answered: Option<Duration>,
+    /// Since when requests have waited for their answers, one or another.
+    waiting: Option<Duration>,
     quiet_p99: Option<f64>,
     last_p99: Option<f64>,
     next_rest: Duration,
@@ -137,6 +140,7 @@ impl Throttle {
             kind: Kind::Quiet,
             started: now,
             answered: None,
+            waiting: None,
             quiet_p99: None,
             last_p99: None,
             next_rest: now,
@@ -170,9 +174,11 @@ impl Throttle {
         self.used += bytes;
     }
 
-    /// Time passes; `busy` says whether there is work in the background.
-    pub(crate) fn advance(&mut self, now: Duration, busy: bool) {
+    /// Time passes; `busy` says whether there is work in the background, and `waiting` whether a request of a client's
+    /// waits for its answer.
+    pub(crate) fn advance(&mut self, now: Duration, busy: bool, waiting: bool) {
         self.now = now;
+        self.waiting = waiting.then(|| self.waiting.unwrap_or(now));
         if busy != (self.kind != Kind::Quiet) {
             // A window without work that is long enough tells what is quiet, the last one before work begins most of
             // all.
@@ -222,7 +228,12 @@ impl Throttle {
     }
 
     fn is_idle(&self) -> bool {
-        self.answered.is_none_or(|answered| self.now >= answered + IDLE)
+        self.waiting.is_none() && self.answered.is_none_or(|answered| self.now >= answered + IDLE)
+    }
+
+    /// Requests wait, and none was answered in this window.
+    fn is_stalled(&self) -> bool {
+        self.times.total == 0 && self.waiting.is_some_and(|waiting| waiting <= self.started)
     }
 
     fn lead(&self) -> Duration {
@@ -241,6 +252,9 @@ impl Throttle {
 
     /// Draws the conclusions from a window.
     fn judge(&mut self) {
+        if self.kind == Kind::Busy && self.is_stalled() {
+            return self.slow_down();
+        }
         if self.times.total < SAMPLES_MIN / 10 {
             return;
         }
@@ -251,15 +265,17 @@ impl Throttle {
             (Kind::Quiet | Kind::Rest, Some(quiet)) => {
                 self.quiet_p99 = Some(quiet + (p99 - quiet) * QUIET_SHARE_PERCENT / 100.0);
             }
-            (Kind::Busy, Some(quiet)) if p99 > quiet * STRAIN_MAX => {
-                self.rate = (self.rate * RATE_LEFT_PERCENT / 100).max(self.share(RATE_MIN));
-            }
+            (Kind::Busy, Some(quiet)) if p99 > quiet * STRAIN_MAX => self.slow_down(),
             // What is not used up tells nothing about more.
             (Kind::Busy, _) if self.used.max(0) as u64 * 4 >= self.grants * 3 => {
                 self.rate = (self.rate + self.share(RATE_STEP)).min(RATE_MAX);
             }
             (Kind::Busy, _) => {}
         }
+    }
+
+    fn slow_down(&mut self) {
+        self.rate = (self.rate * RATE_LEFT_PERCENT / 100).max(self.share(RATE_MIN));
     }
 }
 
@@ -276,6 +292,8 @@ mod tests {
         now: Duration,
         /// Requests between two steps.
         requests: u32,
+        /// Others wait for their answers.
+        waiting: bool,
         /// Time of a request in quiet times.
         quiet_us: u64,
         /// Bytes a second of the background that double that time.
@@ -290,7 +308,8 @@ mod tests {
         fn new(doubling: u64) -> Rig {
             let now = Duration::from_secs(100);
             let throttle = Throttle::new(now);
-            Rig { throttle, now, requests: 20, quiet_us: 400, doubling, allowance: 0, moved: 0, random: 1 }
+            let (waiting, allowance, moved) = (false, 0, 0);
+            Rig { throttle, now, requests: 20, waiting, quiet_us: 400, doubling, allowance, moved, random: 1 }
         }
 
         fn draw(&mut self, below: u64) -> u64 {
@@ -303,7 +322,7 @@ mod tests {
             let before = self.moved;
             for _ in 0..seconds * 100 {
                 self.now += STEP;
-                self.throttle.advance(self.now, busy);
+                self.throttle.advance(self.now, busy, self.waiting);
                 let mut bytes = 0;
                 match self.throttle.grant() {
                     _ if !busy => {}
@@ -355,6 +374,23 @@ mod tests {
         rig.pass(2, true);
         assert!(rig.throttle.report().rate.is_some());
         rig.requests = 0;
+        rig.pass(3, true);
+        assert_eq!(rig.throttle.report().rate, None);
+    }
+
+    /// A device that can't keep up answers nobody for seconds: the background must not take all of it then.
+    #[test]
+    fn requests_that_wait_without_an_answer_are_clients() {
+        let mut rig = Rig::new(100 * MIB);
+        rig.pass(5, false);
+        rig.pass(5, true);
+        (rig.requests, rig.waiting) = (0, true);
+        rig.pass(10, true);
+        assert!(rig.throttle.report().rate.is_some());
+        let rate = rig.pass(30, true);
+        assert!((RATE_MIN / 2..=2 * RATE_MIN).contains(&rate), "{rate}");
+        // They have given up.
+        rig.waiting = false;
         rig.pass(3, true);
         assert_eq!(rig.throttle.report().rate, None);
     }

@@ -57,7 +57,9 @@ impl Node {
             used += self.copies.groups.get_mut(key).map_or(0, Group::take_background_use);
         }
         throttle.used(used);
-        throttle.advance(self.now, !background.is_empty());
+        let busy = !background.is_empty();
+        let waiting = busy && self.copies.groups.values().any(Group::keeps_writes_waiting);
+        throttle.advance(self.now, busy, waiting);
         let grant = throttle.grant().map(|bytes| bytes / background.len().max(1) as u64);
         for key in background.iter() {
             if let Some(group) = self.copies.groups.get_mut(key) {

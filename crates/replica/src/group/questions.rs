@@ -178,6 +178,12 @@ impl Group {
         self.cx.allowance.take_use()
     }
 
+    /// This copy is primary, and writes of clients have their place in the order and no answer yet.
+    #[must_use]
+    pub fn keeps_writes_waiting(&self) -> bool {
+        self.primary().is_some() && self.cx.tail.committed() < self.cx.tail.end()
+    }
+
     /// Gives the times that writes have taken here since the last call, from their place in the order to their answer.
     pub fn drain_write_times(&mut self) -> impl Iterator<Item = Duration> + '_ {
         self.cx.drain_write_times()
