@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tools.fuzz.listed import LISTED
+
 ROOT = Path(__file__).parents[2]
-LISTED = re.findall(r'^    "([^|"]+)\|([^|"]+)\|([^|"]+)\|([^"]+)"$', (ROOT / "scripts/dev/fuzz.sh").read_text(), re.M)
 
 
 def blocks(crate, name):
@@ -19,7 +20,7 @@ def blocks(crate, name):
                 yield file, block[: found.start()]
 
 
-@pytest.mark.parametrize(("crate", "name"), [line[1::2] for line in LISTED])
+@pytest.mark.parametrize(("crate", "name"), [(test.crate, test.name) for test in LISTED])
 def test_the_number_of_inputs_is_asked_for_from_outside(crate, name):
     """A configuration of a test's own takes the place of PROPTEST_CASES: the table would be wrong."""
     found = list(blocks(crate, name))
