@@ -151,6 +151,23 @@ def not_ready(machine):
     return any(each["type"] == "Ready" and each["status"] != "True" for each in conditions)
 
 
+def given_up(machine, deployment, name):
+    """The pod that the deployment gets elsewhere when Kubernetes misses its machine, and somebody gives that one up."""
+    wait_until(lambda: not_ready(machine), AWAY_WITHIN_S, f"Kubernetes to miss {machine.name}")
+    began = time.monotonic()
+    kubectl("taint", "nodes", machine.name, OUT_OF_SERVICE)
+    after = pod_of(deployment, other_than=name)
+    print(f"\nits pod runs elsewhere {time.monotonic() - began:.1f} s after {machine.name} was given up")
+    assert after["spec"]["nodeName"] != machine.name
+    return after["metadata"]["name"]
+
+
+def taken_back(machine):
+    ready("node", machine.name, within_s=AWAY_WITHIN_S)
+    kubectl("taint", "nodes", machine.name, OUT_OF_SERVICE + "-")
+    all_well()
+
+
 def test_three_machines_from_nothing():
     began = time.monotonic()
     helm("install", VALUES)
@@ -185,21 +202,13 @@ def test_a_pod_goes_elsewhere_when_its_machine_has_died():
     goes_on(name)
     durable, _ = last_written(name)
     faults.kill(SECOND)
-    began = time.monotonic()
-    wait_until(lambda: not_ready(SECOND), AWAY_WITHIN_S, "Kubernetes to miss the machine")
-    missed = time.monotonic() - began
-    kubectl("taint", "nodes", SECOND.name, OUT_OF_SERVICE)
-    after = pod_of("moved", other_than=name)
-    print(f"\nits pod runs elsewhere {time.monotonic() - began - missed:.1f} s after the machine was given up")
-    assert after["spec"]["nodeName"] != SECOND.name
-    goes_on(after["metadata"]["name"])
-    first = int(kubectl("logs", after["metadata"]["name"]).split(maxsplit=1)[0])
+    after = given_up(SECOND, "moved", name)
+    goes_on(after)
+    first = int(kubectl("logs", after).split(maxsplit=1)[0])
     assert first > durable, "the number that was durable is there"
     faults.start(SECOND)
-    kubectl("taint", "nodes", SECOND.name, OUT_OF_SERVICE + "-")
-    ready("node", SECOND.name, within_s=AWAY_WITHIN_S)
-    all_well()
-    goes_on(after["metadata"]["name"])
+    taken_back(SECOND)
+    goes_on(after)
     delete("deployment/moved")
     delete("pvc/moved")
 
@@ -212,15 +221,11 @@ def test_a_machine_that_was_cut_off_writes_no_more():
     name = before["metadata"]["name"]
     goes_on(name)
     faults.cut(THIRD)
-    wait_until(lambda: not_ready(THIRD), AWAY_WITHIN_S, "Kubernetes to miss the machine")
-    kubectl("taint", "nodes", THIRD.name, OUT_OF_SERVICE)
-    after = pod_of("fenced", other_than=name)["metadata"]["name"]
+    after = given_up(THIRD, "fenced", name)
     goes_on(after)
     in_pod(after, "echo mine > /data/owner; sync")
     faults.heal(THIRD)
-    ready("node", THIRD.name, within_s=AWAY_WITHIN_S)
-    kubectl("taint", "nodes", THIRD.name, OUT_OF_SERVICE + "-")
-    all_well()
+    taken_back(THIRD)
     goes_on(after)
     # What the lost pod would have written lands in the same file and in the same journal.
     numbers = [int(line.split()[0]) for line in kubectl("logs", after).splitlines()]
