@@ -76,8 +76,8 @@ impl LeaseStream {
                 Err(status) => Err((describe(&status), Trouble::of(&status))),
             }
         };
-        let silence = || Err((SILENCE.to_owned(), Trouble::Silent));
-        let outcome = tokio::time::timeout(wait, exchange).await.unwrap_or_else(|_| silence());
+        let outcome = tokio::time::timeout(wait, exchange).await;
+        let outcome = outcome.unwrap_or_else(|_| Err((SILENCE.to_owned(), Trouble::Silent)));
         outcome.map_err(|(reason, trouble)| {
             self.client.give_up(self.turn, trouble);
             EtcdError::Uncertain { endpoint: self.url.clone(), reason }
