@@ -9,9 +9,10 @@
 //! the leaves says which image of each is the latest (docs/decisions/0015-saved-map.md).
 
 use crate::apart::{SavedLeaves, Stumbled, guarded};
-use crate::file::{MapFile, Troubles, Watched};
+use crate::file::MapFile;
 use crate::rows::IndexRow;
 use crate::tables::{INDEX, Wrong, key_of, read_merged_owners, read_root, read_totals, table, write};
+use crate::watched::{Troubles, Watched};
 use azekura_base::{ChunkIndex, LayerId, PgId, Sequence};
 use azekura_store::{CheckpointBatch, CheckpointRoot, LeafImage, LeafKey, MapError, MergedOwner, SavedLeaf, SavedMap};
 use redb::{Database, ReadTransaction, ReadableDatabase, StorageBackend};
@@ -84,8 +85,8 @@ impl CheckpointDb {
         CheckpointDb::open_with(path, CACHE_BYTES)
     }
 
-    /// The same, with so many bytes of memory for pages at the most. A checkpoint reads each page that it changes: where
-    /// the map of what is written fits in, it reads none.
+    /// The same, with so many bytes of memory for pages at the most. A checkpoint reads each page that it changes: none
+    /// where the map of what is written fits in.
     ///
     /// # Errors
     /// As [`CheckpointDb::open`].

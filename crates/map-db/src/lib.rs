@@ -16,5 +16,6 @@ mod database;
 mod file;
 mod rows;
 mod tables;
+mod watched;
 
 pub use database::CheckpointDb;

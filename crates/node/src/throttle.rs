@@ -5,8 +5,8 @@
 //! that of quiet times. While it stays below [`STRAIN_MAX`] times the quiet one, the rate grows by a constant; above,
 //! it shrinks by a factor (additive increase and multiplicative decrease, Chiu and Jain, 1989). In long work the
 //! background rests for a moment now and then, so that what is quiet is measured anew. Without requests there is no
-//! limit; with them the rate never falls below [`RATE_MIN`], so that work always ends (0012). Requests that wait, of which
-//! none is answered, are the slowest of all.
+//! limit; with them the rate never falls below [`RATE_MIN`], so that work always ends (0012). Requests that wait, of
+//! which none is answered, are the slowest of all.
 //!
 //! These rates are a node's. Each of its shards has a loop of its own, for its share of them.
 

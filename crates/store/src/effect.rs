@@ -97,10 +97,10 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// It looks something up in the saved map as of any checkpoint that had ended when it was asked for, or a later one,
-    /// and may pass all that the map has to do before it: a checkpoint takes as long as the device takes for all that it
-    /// saves, and neither readers nor the cleaner wait for it (docs/decisions/0035-map-at-any-size.md). All other effects
-    /// of the map are done in the order in which they are asked for.
+    /// It looks something up in the saved map as of the last checkpoint that had ended when it was asked for, or of a
+    /// later one, and may pass all that the map has to do before it: a checkpoint takes as long as the device takes for
+    /// all that it saves, and neither readers nor the cleaner wait for it (docs/decisions/0035-map-at-any-size.md). All
+    /// other effects of the map are done in the order in which they are asked for.
     #[must_use]
     pub fn is_lookup(&self) -> bool {
         matches!(self, Effect::LoadLeaves { .. } | Effect::LoadMergedOwners { .. })

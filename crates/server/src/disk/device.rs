@@ -8,7 +8,7 @@
 
 use crate::disk::disks;
 use crate::disk::files::{self, write_json};
-use crate::disk::memory::{database_cache_bytes, read_cache_bytes};
+use crate::disk::memory::{open_map, read_cache_bytes};
 use crate::disk::room;
 use crate::disk::segments::{is_written, write_zeros};
 use crate::random;
@@ -301,8 +301,7 @@ impl DeviceDir {
         if formatted {
             self.check_presence()?;
         }
-        let mut map = CheckpointDb::open_with(&map_path, database_cache_bytes(limits.map_bytes))
-            .map_err(|error| self.map_error("open", &error))?;
+        let mut map = open_map(&map_path, limits.map_bytes).map_err(|error| self.map_error("open", &error))?;
         let log = self.log()?;
         match room::reserve_map(&map_path, self.file.size) {
             Err(error) if formatted => tracing::warn!(

@@ -1,7 +1,9 @@
 //! How much memory the maps of a node's devices may take.
 
-use anyhow::{Result, ensure};
+use anyhow::ensure;
 use azekura_base::Size;
+use azekura_map_db::CheckpointDb;
+use azekura_store::MapError;
 use std::path::Path;
 
 /// Memory for the map of one device, at the least: below it every write would wait for its leaf.
@@ -20,7 +22,7 @@ const SHARE: u64 = 16;
 ///
 /// # Errors
 /// When what was said is too little for so many.
-pub fn map_bytes(said: Option<u64>, devices: usize) -> Result<u64> {
+pub fn map_bytes(said: Option<u64>, devices: usize) -> anyhow::Result<u64> {
     let devices = devices.max(1) as u64;
     let Some(said) = said else {
         let share = machine_bytes().map_or(0, |bytes| bytes / SHARE / devices);
@@ -45,12 +47,19 @@ pub fn read_cache_bytes(map_bytes: u64) -> usize {
 }
 
 /// Memory for pages of the database that a device's map is, where the map has `map_bytes`, in bytes. A checkpoint reads
-/// the pages that it changes, and one thread does that: a map of up to some 200 GiB of sparse data has all of them in the
-/// most that there is, which is taken only as pages come.
-#[must_use]
-pub fn database_cache_bytes(map_bytes: u64) -> usize {
+/// the pages that it changes, and one thread does that: the map of some 200 GiB of sparse data is in the most that
+/// there is, which is taken only as pages come.
+fn database_cache_bytes(map_bytes: u64) -> usize {
     let share = usize::try_from(map_bytes / 4).unwrap_or(usize::MAX);
     share.clamp(DATABASE_CACHE_BYTES_MIN, DATABASE_CACHE_BYTES_MAX)
+}
+
+/// Opens the database at `path`, or makes it, where the device's map has `map_bytes` of memory.
+///
+/// # Errors
+/// As [`CheckpointDb::open`].
+pub fn open_map(path: &Path, map_bytes: u64) -> Result<CheckpointDb, MapError> {
+    CheckpointDb::open_with(path, database_cache_bytes(map_bytes))
 }
 
 /// The machine's memory, or what this process's container may have of it, in bytes; `None` when nobody says.

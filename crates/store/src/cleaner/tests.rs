@@ -255,7 +255,7 @@ fn merged_owners_that_were_listed_for_an_earlier_victim_are_not_a_later_ones() {
     assert!(no_merged_owners_listed(&mut rig, second));
 }
 
-/// Their lookup does not wait for a checkpoint that is being saved, and what that saves is no longer in memory when it is.
+/// Their lookup does not wait for a checkpoint that is being saved, and what that saves leaves memory when it is.
 #[test]
 fn merged_owners_are_listed_again_when_a_checkpoint_was_saved_meanwhile() {
     let (mut rig, from) = with_a_move_that_waits();
