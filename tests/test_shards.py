@@ -39,6 +39,11 @@ def threads_of(node):
     return sorted(name for name in names if name == "data" or name.startswith("data-"))
 
 
+def has_threads(node, names):
+    """A thread has the name of the one that started it until it has its own."""
+    wait_until(lambda: threads_of(node) == names, 10, f"the threads {names}")
+
+
 def statistics(node):
     with urllib.request.urlopen(f"{node.api}/v1/node/stats", timeout=10) as answer:
         return json.loads(answer.read())
@@ -121,7 +126,7 @@ def test_everything_dies_and_comes_back_with_other_shards(cluster):
 def test_the_statistics_of_shards_add_up(cluster):
     volume = cluster.create_volume(size="64MiB", copies=2)
     node = cluster.first
-    assert threads_of(node) == ["data", "data-1", "data-2", "data-3"]
+    has_threads(node, ["data", "data-1", "data-2", "data-3"])
     # Nodes are listed in the order in which they were registered.
     listed = {entry["name"]: entry["shards"] for entry in cluster.json("node", "list")}
     assert [listed[node.name] for node in cluster.nodes] == SHARDS
@@ -310,12 +315,12 @@ def test_numbers_of_shards_that_make_no_sense(make_cluster):
     node = cluster.first
     node.options = ["--shards", "3"]
     cluster.start()
-    assert threads_of(node) == ["data", "data-1"]
+    has_threads(node, ["data", "data-1"])
     assert "there are 2 devices, so there are 2 shards" in node.log()
     node.stop()
     node.options = ["--shards", "3", "--shards-without-devices"]
     cluster.start()
-    assert threads_of(node) == ["data", "data-1", "data-2"]
+    has_threads(node, ["data", "data-1", "data-2"])
     node.stop()
     # Nothing said: one for each core, but not more than devices.
     node.options = []
