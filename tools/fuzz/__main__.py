@@ -65,10 +65,11 @@ class Runs:
         """Gives one test its inputs; seconds that took, or None when others have failed meanwhile."""
         program = self.found.get((test.crate, test.target))
         names = [] if program is None else subprocess.check_output([program, "--list"], text=True).splitlines()
-        full = [name for name in names if re.search(rf"\b{test.name}: test$", name)]
-        if len(full) != 1:
+        # Several modules may have one of this name: all of them are meant.
+        full = [name.removesuffix(": test") for name in names if re.search(rf"\b{test.name}: test$", name)]
+        if not full:
             raise RuntimeError(
-                f"crate {test.crate} has {len(full)} tests {test.name} in {test.target}; tools/fuzz/listed.py names it"
+                f"crate {test.crate} has no test {test.name} in {test.target} any more; tools/fuzz/listed.py names it"
             )
         log = TARGET / f"fuzz-{test.crate}-{test.name.replace('::', '-')}.log"
         began = time.monotonic()
@@ -76,7 +77,7 @@ class Runs:
             if self.stopped.is_set():
                 return None
             child = subprocess.Popen(
-                [program, "--exact", full[0].removesuffix(": test")],
+                [program, "--exact", *full],
                 cwd=ROOT / "crates" / test.crate,
                 env=os.environ | {"PROPTEST_CASES": str(test.inputs(self.inputs))},
                 stdout=output,
