@@ -1,10 +1,12 @@
 //! What random 4 KiB blocks cost over dense data of many times what the map's memory holds, without a cluster.
 //!
-//!     cargo run --release -p azekura-map-db --example dense -- FOLDER [MEMORY_MIB] [TIMES]
+//!     cargo run --release -p azekura-map-db --example dense -- FOLDER [MEMORY_MIB] [TIMES] [THIN_CHUNKS]
 //!
 //! The store's map is a database in FOLDER; its log is on a device that takes no time and keeps only what is not the
 //! one block that all data consists of. Each range is written in order first. Then come random writes and reads inside
 //! of what memory holds, and over TIMES of that (10). At last the store is opened anew, as after a kill.
+//!
+//! With THIN_CHUNKS there are random writes to one block in each 128 KiB of so many chunks instead.
 #![allow(clippy::unwrap_used)]
 
 use azekura_base::{
@@ -34,11 +36,14 @@ const RECORD: u16 = 512;
 const LEAF_BYTES: u64 = 12_500;
 const WRITES: u64 = 600_000;
 const READS: u64 = 200_000;
+const THIN_WRITES: u64 = 1_500_000;
+/// Of a thin volume one block in so many is written.
+const THIN_STEP: u64 = 32;
 
 #[derive(Debug, Clone, Default)]
-struct Counted(Arc<[AtomicU64; 2]>);
+struct Counted(Arc<[AtomicU64; 3]>);
 
-/// A file of which is counted how much is read and written.
+/// A file of which is counted how much is read and written, and in how many writes.
 #[derive(Debug)]
 struct CountedFile(File, Counted);
 
@@ -58,6 +63,7 @@ impl StorageBackend for CountedFile {
     }
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.1.0[1].fetch_add(data.len() as u64, Ordering::Relaxed);
+        self.1.0[2].fetch_add(1, Ordering::Relaxed);
         self.0.write_all_at(data, offset)
     }
 }
@@ -172,7 +178,8 @@ impl Bench {
 
     fn measure(&mut self, what: &str, count: u64, act: impl FnOnce(&mut Bench)) -> f64 {
         let bytes = |bench: &Bench, which: usize| bench.counted.0[which].load(Ordering::Relaxed);
-        let (before, read, written) = (self.store.statistics(), bytes(self, 0), bytes(self, 1));
+        let before = self.store.statistics();
+        let (read, written, writes) = (bytes(self, 0), bytes(self, 1), bytes(self, 2));
         let start = Instant::now();
         act(self);
         let us = start.elapsed().as_secs_f64() * 1e6 / count as f64;
@@ -181,11 +188,12 @@ impl Bench {
         let since = |of: fn(&Statistics) -> u64| of(&after).saturating_sub(of(&before));
         let each = |of: fn(&Statistics) -> u64| since(of) as f64 / count as f64;
         println!(
-            "{what:24} {us:7.2} us; each: {:.3} leaves asked for, {:.3} saved, {:.0} bytes of map written, {:.0} read; \
+            "{what:24} {us:7.2} us; each: {:.3} leaves asked for, {:.3} saved, {:.0} bytes of map written in {:.3} writes, {:.0} read; \
              {} checkpoints, {} MiB of memory, {} MiB to replay, {} blocks moved",
             each(|s| s.leaf_misses),
             each(|s| s.checkpoint_leaves),
             (bytes(self, 1) - written) as f64 / count as f64,
+            (bytes(self, 2) - writes) as f64 / count as f64,
             (bytes(self, 0) - read) as f64 / count as f64,
             since(|s| s.checkpoints),
             after.leaf_bytes >> 20,
@@ -205,6 +213,13 @@ fn scramble(index: u64, limit: u64) -> u64 {
 fn random_writes(bench: &mut Bench, chunks: u64) {
     for index in 0..WRITES {
         bench.append(scramble(index, chunks * 1024), 1);
+    }
+    bench.settle();
+}
+
+fn thin_writes(bench: &mut Bench, chunks: u64) {
+    for index in 0..THIN_WRITES {
+        bench.append(scramble(index, chunks * 1024 / THIN_STEP) * THIN_STEP, 1);
     }
     bench.settle();
 }
@@ -246,6 +261,7 @@ fn main() {
     let folder = PathBuf::from(arguments.first().expect("dense FOLDER [MEMORY_MIB] [TIMES]"));
     let number = |at: usize, usual: u64| arguments.get(at).map_or(usual, |n| n.parse().unwrap());
     let (memory, times) = (number(1, 16) << 20, number(2, 10));
+    let thin = number(3, 0);
     let held = memory / LEAF_BYTES;
     // Unsaved leaves may take half of the memory: a range of that size would be at that bound.
     let (inside, over) = (held / 4, held * times);
@@ -253,13 +269,18 @@ fn main() {
     assert!(!path.exists(), "{} exists", path.display());
     let counted = Counted::default();
     let (file, counts) = (path.clone(), counted.clone());
-    let mut map = CheckpointDb::over(move || {
+    let opens = move || {
         let opened = File::options().read(true).write(true).create(true).truncate(false).open(&file)?;
-        Ok(Box::new(CountedFile(opened, counts.clone())))
-    })
-    .unwrap();
+        Ok(Box::new(CountedFile(opened, counts.clone())) as Box<dyn StorageBackend>)
+    };
+    // As a node has it whose devices are few.
+    let cache_bytes = if thin > 0 { 64 << 20 } else { 16 << 20 };
+    let mut map = CheckpointDb::over_with(opens, cache_bytes).unwrap();
     // All that is written fits: nothing is cleaned.
-    let blocks = (over + inside) * 1024 + 6 * WRITES;
+    let blocks = match thin {
+        0 => (over + inside) * 1024 + 6 * WRITES,
+        chunks => chunks * 1024 / THIN_STEP + 4 * THIN_WRITES,
+    };
     let segment_blocks = Options::default().segment_blocks;
     let options = Options {
         segments: (blocks / u64::from(segment_blocks)) as u32 * 2 + 64,
@@ -276,6 +297,13 @@ fn main() {
     let mut bench = Bench { store, map, counted, device, data, began, sequences, waiting };
     bench.write_blocks(0, format.pieces);
     open(&mut bench, &options);
+    if thin > 0 {
+        println!("{} MiB of memory, {thin} chunks", memory >> 20);
+        for turn in ["thin, for the first time", "again", "and again"] {
+            bench.measure(turn, THIN_WRITES, |bench| thin_writes(bench, thin));
+        }
+        return std::fs::remove_file(&path).unwrap();
+    }
     println!("{} MiB of memory, {inside} chunks inside, {over} chunks over", memory >> 20);
 
     bench.measure("in order", over * 1024, |bench| bench.fill(over));

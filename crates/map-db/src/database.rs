@@ -25,6 +25,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// Memory that the database may use for its pages, in bytes, where nobody says how much.
 const CACHE_BYTES: usize = 16 << 20;
+/// What a checkpoint writes is gathered in memory besides, one in so many parts of that: all the pages that a
+/// checkpoint of a large map changes, mostly.
+const GATHERED_SHARE: usize = 2;
 /// What the database refuses is asked for so many times, each time of a database opened anew: it takes no call after an
 /// error.
 const TRIES: usize = 2;
@@ -85,8 +88,8 @@ impl CheckpointDb {
         CheckpointDb::open_with(path, CACHE_BYTES)
     }
 
-    /// The same, with so many bytes of memory for pages at the most. A checkpoint reads each page that it changes: none
-    /// where the map of what is written fits in.
+    /// The same, with so many bytes of memory for pages at the most, and half as many while a checkpoint is written. A
+    /// checkpoint reads each page that it changes: none where the map of what is written fits in.
     ///
     /// # Errors
     /// As [`CheckpointDb::open`].
@@ -105,7 +108,11 @@ impl CheckpointDb {
         CheckpointDb::over_with(open, CACHE_BYTES)
     }
 
-    fn over_with(
+    /// The same, with so much memory as [`CheckpointDb::open_with`] has.
+    ///
+    /// # Errors
+    /// As [`CheckpointDb::over`].
+    pub fn over_with(
         open: impl Fn() -> io::Result<Box<dyn StorageBackend>> + Send + Sync + 'static,
         cache_bytes: usize,
     ) -> Result<CheckpointDb, MapError> {
@@ -140,7 +147,7 @@ impl CheckpointDb {
 
     fn open_in(&self, slot: &mut Slot) -> Result<(), redb::Error> {
         let troubles = Troubles::default();
-        let backend = Watched::new((self.0.open)()?, troubles.clone());
+        let backend = Watched::new((self.0.open)()?, troubles.clone(), self.0.cache_bytes / GATHERED_SHARE);
         let database = Database::builder().set_cache_size(self.0.cache_bytes).create_with_backend(backend)?;
         *slot = Slot { opened: Some(Opened { database, troubles }), openings: slot.openings + 1 };
         Ok(())

@@ -10,8 +10,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A read is tried so many times before the database hears of its failure, after which it has to be opened anew.
 const READ_TRIES: usize = 3;
-/// Blocks that wait in memory to be written before the next flush (4 MiB).
-const GATHERED_BLOCKS_MAX: usize = 1024;
 /// Blocks of one write (1 MiB).
 const RUN_BLOCKS_MAX: usize = 256;
 
@@ -39,7 +37,8 @@ impl Troubles {
 /// Blocks that the database has written and the file has not, in the order of their places.
 ///
 /// Each direct write costs a turn of the device, and the database writes page by page. Until it asks for a flush
-/// nothing of what it wrote has to be durable, so the pages are gathered and written in runs.
+/// nothing of what it wrote has to be durable, so the pages are gathered and written in runs. It writes them in no
+/// order: runs are long only where nearly all pages of a checkpoint are gathered.
 #[derive(Debug, Default)]
 struct Gathered {
     blocks: BTreeMap<u64, PageBuf>,
@@ -89,11 +88,15 @@ pub(crate) struct Watched {
     writer: Mutex<()>,
     /// Never held while the file is asked for anything, but for a part of a block.
     gathered: Mutex<Gathered>,
+    /// More blocks than that do not wait for the next flush.
+    blocks_max: usize,
 }
 
 impl Watched {
-    pub fn new(backend: Box<dyn StorageBackend>, troubles: Troubles) -> Watched {
-        Watched { backend, troubles, writer: Mutex::default(), gathered: Mutex::default() }
+    /// Gathers what takes `bytes_max` bytes of memory at the most, and one write more.
+    pub fn new(backend: Box<dyn StorageBackend>, troubles: Troubles, bytes_max: usize) -> Watched {
+        let blocks_max = bytes_max / BLOCK_SIZE;
+        Watched { backend, troubles, writer: Mutex::default(), gathered: Mutex::default(), blocks_max }
     }
 
     fn note<T>(&self, which: usize, result: io::Result<T>) -> io::Result<T> {
@@ -219,7 +222,7 @@ impl StorageBackend for Watched {
             self.note(0, self.gather(&mut gathered, offset, data))?;
             gathered.blocks.len()
         };
-        if count > GATHERED_BLOCKS_MAX {
+        if count > self.blocks_max {
             self.note(0, self.write_out())?;
         }
         Ok(())
@@ -238,6 +241,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+
+    const BYTES_MAX: usize = 1024 * BLOCK_SIZE;
 
     /// A file in memory, and what was done to it.
     #[derive(Debug, Default)]
@@ -281,8 +286,8 @@ mod tests {
     #[test]
     fn what_was_written_is_read_before_and_after_it_is_in_the_file() {
         let memory = Memory::default();
-        let file = Watched::new(Box::new(memory.clone()), Troubles::default());
-        let len = 3 * GATHERED_BLOCKS_MAX * BLOCK_SIZE + 100;
+        let file = Watched::new(Box::new(memory.clone()), Troubles::default(), BYTES_MAX);
+        let len = 3 * BYTES_MAX + 100;
         file.set_len(len as u64).unwrap();
         let mut expected = vec![0; len];
         let mut random = 7_u64;
@@ -309,7 +314,7 @@ mod tests {
     #[test]
     fn neighbours_are_written_together_and_the_header_last() {
         let memory = Memory::default();
-        let file = Watched::new(Box::new(memory.clone()), Troubles::default());
+        let file = Watched::new(Box::new(memory.clone()), Troubles::default(), BYTES_MAX);
         file.set_len(700 * ALIGNMENT).unwrap();
         for block in (0..600).rev() {
             file.write(block * ALIGNMENT, &[1; BLOCK_SIZE]).unwrap();
@@ -323,9 +328,29 @@ mod tests {
     }
 
     #[test]
+    fn pages_in_no_order_are_written_in_long_runs_where_they_are_all_gathered() {
+        let blocks = 8000;
+        let runs = [blocks as usize * BLOCK_SIZE, BYTES_MAX].map(|bytes_max| {
+            let memory = Memory::default();
+            let file = Watched::new(Box::new(memory.clone()), Troubles::default(), bytes_max);
+            file.set_len((blocks + 1) * ALIGNMENT).unwrap();
+            for block in 0..blocks {
+                // 1,237 and 8,000 have no common divisor: each block once.
+                file.write((1 + block * 1237 % blocks) * ALIGNMENT, &[1; BLOCK_SIZE]).unwrap();
+            }
+            file.sync_data().unwrap();
+            let writes = &memory.0.lock().unwrap().writes;
+            assert_eq!(writes.iter().map(|(_, len)| len / BLOCK_SIZE).sum::<usize>(), blocks as usize);
+            writes.len()
+        });
+        assert_eq!(runs[0], 8000_usize.div_ceil(RUN_BLOCKS_MAX));
+        assert!(runs[1] > 4000, "with a part of them in memory most lie alone: {}", runs[1]);
+    }
+
+    #[test]
     fn after_a_write_that_failed_nothing_more_is_written() {
         let (memory, troubles) = (Memory::default(), Troubles::default());
-        let file = Watched::new(Box::new(memory.clone()), troubles.clone());
+        let file = Watched::new(Box::new(memory.clone()), troubles.clone(), BYTES_MAX);
         file.set_len(10 * ALIGNMENT).unwrap();
         memory.0.lock().unwrap().fails_at = Some(3 * ALIGNMENT);
         for block in [0, 3, 5] {

@@ -191,7 +191,7 @@ pub struct NodeArgs {
     /// 20GiB written in small pieces, or ten times as much in a sparse volume; what is not in memory is read from the
     /// device first [default: a sixteenth of the machine's memory, or 64MiB a device where that is more]. Blocks that
     /// were read get a quarter of it besides, and at most 16MiB a device; pages of the maps' files as much, and between
-    /// 16MiB and 64MiB a device.
+    /// 16MiB and 64MiB a device, half as much again while they are written.
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Size>,
 
