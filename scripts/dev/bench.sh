@@ -29,7 +29,7 @@ writes to a volume while another one of the same node waits for a node that is a
 compares volumes whose map is large with small ones: random writes to 6 GiB spread over 200 GiB, what the map costs a
 write, memory, dense data that is more than the map's cache holds, the restart of a killed node, large reads of what was
 written at random. --only chooses among its figures by name: rate, p99, afterwards, map_bytes, restart, dense,
-sequential. It needs 40 GiB of disk. `shards` compares machines of four devices that have one, two and four shards, and of four
+sequential. It needs 55 GiB of disk. `shards` compares machines of four devices that have one, two and four shards, and of four
 processes, at full load and at half of what one shard gives; it needs 48 GiB of disk. `secure` compares clusters with TLS
 between their nodes, and with an encrypted volume, with one that has neither, and writes to a volume whose key is rotated.
 `home` compares a volume that is at home where it is attached with one whose copies are anywhere, and with qemu-nbd.

@@ -56,7 +56,7 @@ def arguments():
     parser.add_argument("--size", default="2G", help="bytes under test on each target (default 2G)")
     parser.add_argument("--volume-size", default="10GiB", help="size of the Azekura volume (default 10GiB)")
     sizes = "; ".join(f"{what}: {size}" for what, size in DEVICE_SIZES.items())
-    parser.add_argument("--device-size", help=f"of each device (default 8GiB; large: 12GiB; {sizes})")
+    parser.add_argument("--device-size", help=f"of each device (default 8GiB; large: 12GiB, dense data 17GiB; {sizes})")
     parser.add_argument("--memory", metavar="SIZE", help="large: start the nodes with this --memory")
     parser.add_argument("--targets", default="azekura,qemu-nbd", help="of azekura, encrypted, qemu-nbd, raw")
     parser.add_argument(

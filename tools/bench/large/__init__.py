@@ -17,7 +17,7 @@ MAP_ROOM_BYTES = 2**30
 GIB = 2**30
 PARTS = {
     "thin": (parts.thin, "12GiB"),
-    "dense": (parts.dense, "12GiB"),
+    "dense": (parts.dense, "17GiB"),
     "sequential": (parts.sequential, "6GiB"),
 }
 

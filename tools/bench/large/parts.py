@@ -22,9 +22,9 @@ THIN_WRITES = f"{WRITES} --ba=128k {FREELY}"
 
 # The share of the devices that dense data may fill, the data from which memory in leaves is told, and how many times
 # what is held the data has.
-DENSE_SHARE, DENSE_SAMPLE, DENSE_TIMES = 0.6, "64M", 10
+DENSE_SHARE, DENSE_SAMPLE, DENSE_TIMES = 0.7, "64M", 10
 DENSE = "dense"
-# The least that a node takes for one device: ten times what it holds still fits on devices of 12 GiB.
+# The least that a node takes for one device: ten times what it holds fits on devices of 17 GiB.
 DENSE_MEMORY = "2M"
 # Of what the cache holds: the range that is sure to lie within it.
 INSIDE_SHARE = 0.5
