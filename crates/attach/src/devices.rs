@@ -133,6 +133,11 @@ pub(crate) trait Attach: std::fmt::Debug + Send + Sync {
     fn grow(&self, wanted: &Wanted, device: &Path) -> Outcome<()>;
     /// Takes the device away; nothing may be mounted on it. All that was written is in the volume then.
     fn detach(&self, volume: &str) -> Outcome<()>;
+    /// Takes the device away although it is used; true if there was one. For ways whose requests wait for ever for a
+    /// volume that is another machine's by now: with others they fail.
+    fn cut(&self, _volume: &str) -> Outcome<bool> {
+        Ok(false)
+    }
 }
 
 /// All ways of this machine. Cheap to clone.
@@ -244,6 +249,16 @@ impl Devices {
     /// When somebody has the device open, or the cluster does not take what was written.
     pub fn detach(&self, volume: &str) -> Outcome<()> {
         self.ways.iter().try_for_each(|way| way.detach(volume))
+    }
+
+    /// Takes the devices away of a volume that this machine must not use any more: whoever waits for an answer of them
+    /// gets an error, and what was not written yet is lost. True if one was taken away. Devices whose requests fail by
+    /// themselves stay.
+    ///
+    /// # Errors
+    /// When the kernel does not give one back.
+    pub fn cut(&self, volume: &str) -> Outcome<bool> {
+        self.ways.iter().try_fold(false, |cut, way| Ok(way.cut(volume)? || cut))
     }
 }
 

@@ -75,7 +75,10 @@ pub(crate) fn serve(endpoint: &str, name: String, offered: Offered) -> Result<()
                 .add_service(GroupControllerServer::new(controller.clone()))
                 .add_service(SnapshotMetadataServer::new(Metadata::new(controller.cluster.clone())))
                 .add_service(ControllerServer::new(controller)),
-            Offered::Node(node) => router.add_service(NodeServer::new(node)),
+            Offered::Node(node) => {
+                tokio::spawn(node.clone().watch());
+                router.add_service(NodeServer::new(node))
+            }
         };
         tracing::info!("serving at {}", path.display());
         let incoming = UnixListenerStream::new(listener);

@@ -1,6 +1,6 @@
 //! The kernel's NBD. Its devices are found by the command lines of their programs, which hold the connections.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -136,6 +136,12 @@ impl Attach for Nbd {
 
     fn detach(&self, volume: &str) -> Outcome<()> {
         let Some(device) = self.find(volume)? else { return Ok(()) };
+        // The program that holds the connection has the device open, so the kernel writes nothing out when its last user
+        // closes it; and it drops what is not written when the connection ends. Where the connection has ended already,
+        // nothing is left that could be written, and the device has to be given back.
+        if let Err(error) = File::open(&device).and_then(|device| device.sync_all()) {
+            tracing::warn!(volume, "{} did not take all that was written to it: {error}", device.display());
+        }
         run(&format!("closing volume '{volume}'"), CLIENT, ["-d".as_ref(), device.as_os_str()])?;
         let gone = wait(PATIENCE, || Ok(self.find(volume)?.is_none().then_some(())))?;
         gone.ok_or_else(|| AttachError::late(format!("{} is not given back", device.display())))

@@ -10,6 +10,8 @@ use crate::{AttachError, Outcome};
 
 const CLI: &str = "nvme";
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Seconds between two tries to connect again; ten are the kernel's own, in which a node has long restarted.
+const RECONNECT_DELAY_S: &str = "2";
 
 /// The way.
 #[derive(Debug)]
@@ -93,8 +95,10 @@ impl Attach for Nvme {
         let bad = || AttachError::internal(format!("'{address}' is no address of NVMe/TCP: IP:PORT"));
         let (host, port) = address.rsplit_once(':').ok_or_else(bad)?;
         let (host, name) = (host.trim_matches(['[', ']']), subsystem(&wanted.volume));
-        // It connects again for as long as the volume is staged: a node may restart at any time.
-        let options = ["connect", "-t", "tcp", "-a", host, "-s", port, "-n", &name, "--ctrl-loss-tmo", "-1"];
+        // It connects again for as long as the volume is staged: a node may restart at any time, and whoever writes
+        // waits for the next try.
+        let mut options = vec!["connect", "-t", "tcp", "-a", host, "-s", port, "-n", &name];
+        options.extend(["--ctrl-loss-tmo", "-1", "--reconnect-delay", RECONNECT_DELAY_S]);
         run(&format!("opening volume '{}'", wanted.volume), CLI, options)?;
         let ready = wait(PATIENCE, || {
             let found = self.find(&wanted.volume)?;
@@ -116,12 +120,16 @@ impl Attach for Nvme {
     }
 
     fn detach(&self, volume: &str) -> Outcome<()> {
+        self.cut(volume).map(drop)
+    }
+
+    fn cut(&self, volume: &str) -> Outcome<bool> {
         if self.find(volume)?.is_none() {
-            return Ok(());
+            return Ok(false);
         }
         run(&format!("closing volume '{volume}'"), CLI, ["disconnect", "-n", &subsystem(volume)])?;
         let gone = wait(PATIENCE, || Ok(self.find(volume)?.is_none().then_some(())))?;
-        gone.ok_or_else(|| AttachError::late(format!("the devices of {} stay", subsystem(volume))))
+        gone.map(|()| true).ok_or_else(|| AttachError::late(format!("the devices of {} stay", subsystem(volume))))
     }
 }
 

@@ -29,6 +29,7 @@ mod machine;
 mod publish;
 mod stage;
 mod statistics;
+mod taken;
 mod unlock;
 
 use machine::status;

@@ -50,6 +50,7 @@ impl Node {
             Status::failed_precondition(reason)
         })?;
         self.unlock(&volume, secret.as_ref(), "node-stage")?;
+        self.note_staged(name)?;
         let read_only = wanted.is_read_only();
         let device = self.devices.attach(&self.wanted(&volume, read_only)?).map_err(status)?.device;
         if let Access::Mount(filesystem, flags) = &wanted.access {
@@ -67,6 +68,10 @@ impl Node {
         let name = names::volume_id(&request.volume_id)?;
         let staging = path("staging_target_path", &request.staging_target_path)?;
         let _alone = self.locks.take([name])?;
+        // Else the file system would wait for ever for a volume that is another machine's by now.
+        if self.is_noted(name) && self.is_taken(name)? {
+            self.cut(name)?;
+        }
         unmount_all(&staging)?;
         if let Some(device) = self.devices.find(name).map_err(status)?
             && let Some(mount) = mounts()?.of(&device).next()
@@ -77,6 +82,7 @@ impl Node {
             )));
         }
         self.devices.detach(name).map_err(status)?;
+        self.forget_staged(name)?;
         Ok(NodeUnstageVolumeResponse {})
     }
 }
