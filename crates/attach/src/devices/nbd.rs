@@ -136,9 +136,9 @@ impl Attach for Nbd {
 
     fn detach(&self, volume: &str) -> Outcome<()> {
         let Some(device) = self.find(volume)? else { return Ok(()) };
-        // The program that holds the connection has the device open, so the kernel writes nothing out when its last user
-        // closes it; and it drops what is not written when the connection ends. Where the connection has ended already,
-        // nothing is left that could be written, and the device has to be given back.
+        // The program that holds the connection has the device open, so the kernel writes nothing out when its last
+        // user closes it; and what is not written goes when the connection ends. Where it has ended already, nothing
+        // is left that could be written, and the device has to be given back.
         if let Err(error) = File::open(&device).and_then(|device| device.sync_all()) {
             tracing::warn!(volume, "{} did not take all that was written to it: {error}", device.display());
         }

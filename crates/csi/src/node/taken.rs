@@ -116,3 +116,31 @@ impl Node {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_client_that_came_by_itself_is_no_publication() {
+        let shown = |attachments: &[(&str, bool)]| -> VolumeView {
+            let attachment = |(node, pinned): &(&str, bool)| {
+                json!({ "node": 1, "node_name": node, "generation": 1, "shared": false, "pinned": pinned,
+                        "in_use": true, "since": "" })
+            };
+            serde_json::from_value(json!({
+                "name": "v", "id": 1, "uuid": "", "size_bytes": 4096, "class": "c", "copies": 2, "access": "exclusive",
+                "generation": 1, "attachments": attachments.iter().map(attachment).collect::<Vec<_>>(),
+                "fence_due": false, "ack_rule": "all", "created": "",
+            }))
+            .unwrap()
+        };
+        assert!(is_published_to(&shown(&[("n1", true)]), "n1"));
+        assert!(is_published_to(&shown(&[("n2", true), ("n1", true)]), "n1"));
+        assert!(!is_published_to(&shown(&[("n2", true)]), "n1"));
+        assert!(!is_published_to(&shown(&[("n1", false)]), "n1"));
+        assert!(!is_published_to(&shown(&[]), "n1"));
+    }
+}
