@@ -332,9 +332,7 @@ impl Cleaner {
         }
         let saved: BTreeMap<LayerId, LayerId> = saved.iter().map(|row| (row.layer, row.owner)).collect();
         let owners = |layer| owners(segment, layer, merged_owners, &saved, jobs);
-        let (candidates, passed_over) = candidates(cx.segments(), segment, &contents, owners);
-        victim.passed_over = passed_over;
-        victim.ask_about(candidates);
+        victim.ask_about(candidates(cx.segments(), segment, &contents, owners));
         true
     }
 
@@ -398,10 +396,6 @@ impl Cleaner {
     /// All of the victim that can be read has been.
     fn end(&mut self, cx: &mut StoreCx, jobs: &Jobs) {
         let Some(victim) = self.victim.take() else { return };
-        if !victim.fruitful && victim.passed_over && cx.segments().get(victim.segment).live > 0 {
-            // Before a segment with live blocks is said to have none, each of them is asked for.
-            return cx.segments_mut().forget_given_up(victim.segment);
-        }
         if !victim.fruitful {
             self.fruitless.insert(victim.segment);
         }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::effect::Effect;
 use crate::log::format::Contents;
-use crate::map::{LeafKey, LiveRight};
+use crate::map::LeafKey;
 use crate::segments::Segments;
 use azekura_base::{BLOCK_SIZE, BlockIndex, Checksums, ChunkIndex, PgId};
 use common::{Rig, bytes_of, epoch, filled, sequence, tiny};
@@ -185,24 +185,6 @@ fn what_is_whole_beside_a_bad_block_is_moved_and_the_rest_is_tried_again() {
     assert_eq!(best_victim(&mut rig), None);
     rig.store.tick(ALONE_PAUSE);
     assert_eq!(best_victim(&mut rig), Some(segment), "it may have been mended");
-    rig.check_accounts();
-}
-
-/// What says which blocks were given up is wrong about a live one.
-#[test]
-fn of_a_segment_with_live_blocks_each_is_asked_for_before_it_has_none() {
-    let (mut rig, from) = with_a_move_that_waits();
-    let _ = cleaner(&mut rig).mover.pop_apart(1);
-    let segment = cx(&mut rig).segments().segment_of(from);
-    let generation = cx(&mut rig).segments().get(segment).generation;
-    cx(&mut rig).segments_mut().is_given_up(LiveRight::WRONG, from);
-    assert!(cx(&mut rig).segments().are_given_up(from, 1));
-    let (cx, _, _, cleaner) = rig.store.parts().0.parts();
-    cleaner.begin(segment, generation, true);
-    cleaner.victim.as_mut().expect("it has just begun").passed_over = true;
-    cleaner.end(cx, &Jobs::default());
-    assert!(!cx.segments().are_given_up(from, 1), "nothing is passed over the next time");
-    assert!(cleaner.fruitless.is_empty() && cx.segments().get(segment).alone_until.is_zero());
     rig.check_accounts();
 }
 

@@ -107,8 +107,6 @@ pub(super) struct Victim {
     pub is_quiet: bool,
     /// Merged owners of it were saved since they were asked for.
     pub owners_saved: bool,
-    /// The map was not asked about blocks that are known to have been given up.
-    pub passed_over: bool,
 }
 
 impl Victim {
@@ -128,7 +126,6 @@ impl Victim {
             walked: false,
             is_quiet,
             owners_saved: false,
-            passed_over: false,
         }
     }
 
@@ -196,24 +193,20 @@ impl Victim {
     }
 }
 
-/// What was written into `segment`, by its summary or its headers, and whose it may be now; and whether there is more
-/// that all was given up.
+/// What was written into `segment`, by its summary or its headers, and whose it may be now.
 pub(super) fn candidates(
     segments: &Segments,
     segment: u32,
     contents: &Contents,
     owners_of: impl Fn(LayerId) -> Vec<LayerId>,
-) -> (VecDeque<Candidate>, bool) {
+) -> VecDeque<Candidate> {
     let mut owners: BTreeMap<LayerId, Vec<LayerId>> = BTreeMap::new();
     let mut candidates = VecDeque::new();
-    let mut passed_over = false;
     for (block, entries) in contents {
         let mut address = segments.address(segment, *block);
         for entry in Entries::new(entries) {
             let blocks = entry.payload_blocks();
-            if blocks > 0 && segments.are_given_up(address, blocks) {
-                passed_over = true;
-            } else if blocks > 0 {
+            if blocks > 0 {
                 let BlockRange { first, count, chunk, layer } = entry.range();
                 let is_write = matches!(entry.kind, Kind::Write | Kind::WriteAgain);
                 let sequence = Sequence(if is_write { entry.head.sequence } else { 0 });
@@ -226,7 +219,7 @@ pub(super) fn candidates(
             address += blocks;
         }
     }
-    (candidates, passed_over)
+    candidates
 }
 
 /// The layers that may own what `layer` wrote into `segment`. `saved` are the merged owners that the map has saved.

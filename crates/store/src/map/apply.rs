@@ -154,12 +154,8 @@ impl Map {
         let mut run = (0, 0);
         let mut own = 0;
         for (index, block) in blocks.indexes().enumerate() {
-            let entry = data.map_or(Entry::default(), |payload| payload.entry(index));
-            let replaced = leaf.entries.replace(block, entry);
+            let replaced = leaf.entries.replace(block, data.map_or(Entry::default(), |payload| payload.entry(index)));
             if replaced.is_own() {
-                if replaced.address != entry.address {
-                    s.cx.segments_mut().is_given_up(LiveRight::LEAF, replaced.address);
-                }
                 let segment = s.cx.segments().segment_of(replaced.address);
                 if segment != run.0 && run.1 > 0 {
                     s.cx.segments_mut().remove_live(LiveRight::LEAF, run.0, run.1);

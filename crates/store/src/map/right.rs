@@ -6,7 +6,4 @@ pub(crate) struct LiveRight(());
 
 impl LiveRight {
     pub(super) const LEAF: LiveRight = LiveRight(());
-    /// What a leaf would never say.
-    #[cfg(test)]
-    pub const WRONG: LiveRight = LiveRight(());
 }

@@ -10,7 +10,6 @@ impl Segments {
         assert_eq!((entry.state, entry.live), (State::Free, 0), "segment {segment} was opened while in use");
         (entry.state, entry.generation) = (State::Open, generation);
         (entry.apart, entry.leaving, entry.alone_until) = (true, 0, Duration::ZERO);
-        self.given_up.forget(segment);
         self.free -= 1;
         self.changed.insert(segment);
     }
@@ -27,9 +26,6 @@ impl Segments {
             self.free -= 1;
         }
         self.unclassify(segment);
-        if was_free || entry.generation < generation {
-            self.given_up.forget(segment);
-        }
         let entry = self.get_mut(segment);
         // What a free segment had before may be a generation that a crash took back, behind the end of the log.
         if was_free || entry.generation < generation {

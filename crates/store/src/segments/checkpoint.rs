@@ -52,7 +52,6 @@ impl Segments {
         }
         let freed = std::mem::take(&mut self.freeing);
         for segment in &freed {
-            self.given_up.forget(*segment);
             let entry = self.get_mut(*segment);
             (entry.state, entry.apart, entry.leaving) = (State::Free, false, 0);
             self.free += u32::from(*segment < self.ready);

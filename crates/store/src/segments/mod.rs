@@ -2,7 +2,6 @@
 
 mod apart;
 mod checkpoint;
-mod given_up;
 mod segment;
 #[cfg(test)]
 mod tests;
@@ -15,7 +14,6 @@ use crate::map::LiveRight;
 use crate::options::{Initialisation, Options, SUPERBLOCK_AREA_BLOCKS};
 use azekura_base::{BLOCK_SIZE, LayerId};
 use checkpoint::WhileSaving;
-use given_up::GivenUp;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
@@ -52,7 +50,6 @@ pub(crate) struct Segments {
     while_saving: WhileSaving,
     /// Live blocks that no leaf reaches, because one is damaged that did; in which segments is not known.
     ghosts: u64,
-    given_up: GivenUp,
     /// A segment that was to give up more blocks than it has: then the saved map is wrong.
     mismatch: Option<u32>,
 }
@@ -96,7 +93,6 @@ impl Segments {
             freeing: Vec::new(),
             while_saving: WhileSaving::default(),
             ghosts: 0,
-            given_up: GivenUp::new(options),
             mismatch: None,
         };
         for segment in 0..segments.len() {
@@ -260,7 +256,6 @@ impl Segments {
     /// Opens `segment` as the next link of the log.
     pub fn open(&mut self, link: Link) {
         let ready = self.ready;
-        self.given_up.forget(link.segment);
         let entry = self.get_mut(link.segment);
         assert_eq!(entry.state, State::Free, "segment {} was opened while in use", link.segment);
         assert_eq!(entry.live, 0, "segment {} was opened with live blocks", link.segment);
@@ -282,7 +277,6 @@ impl Segments {
             self.free -= 1;
         }
         self.unclassify(link.segment);
-        self.given_up.forget(link.segment);
         let entry = self.get_mut(link.segment);
         entry.state = State::Open;
         entry.generation = link.generation;
@@ -455,7 +449,6 @@ impl Segments {
                     return Err(segment);
                 }
                 self.unclassify(segment);
-                self.given_up.forget(segment);
                 self.get_mut(segment).state = State::Free;
                 self.changed.insert(segment);
             }

@@ -118,9 +118,6 @@ pub(crate) fn accounts_problems<'a>(
     let mut problems = accounts.problems();
     let mut lineage = Lineage::new(inside);
     for (key, leaf) in leaves.values() {
-        let own = leaf.entries.present().filter(|(_, entry)| entry.is_own());
-        let given_up = own.filter(|(_, entry)| inside.segments.are_given_up(entry.address, 1));
-        problems.extend(given_up.map(|(block, _)| format!("{key:?} owns block {block}, which counts as given up")));
         problems
             .extend(lineage.own(key, leaf).map(|block| format!("{key:?} owns block {block}, as another leaf does")));
     }

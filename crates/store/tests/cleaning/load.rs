@@ -35,8 +35,6 @@ pub struct Cost {
     pub log: f64,
     /// Bytes of leaves that were saved for each of them.
     leaf_bytes: f64,
-    /// Leaves that were looked up for each of them.
-    pub asked: f64,
     /// Turns of the event loop that clients waited for a round of their writes, on average and at most.
     turns: f64,
     turns_max: u64,
@@ -47,10 +45,10 @@ pub struct Cost {
 
 impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Cost { moved, log, leaf_bytes, asked, turns, turns_max, beside, beside_max } = self;
+        let Cost { moved, log, leaf_bytes, turns, turns_max, beside, beside_max } = self;
         write!(
             f,
-            "{moved:.2} moved, {log:.2} log, {leaf_bytes:.0} B of leaves, {asked:.2} asked for; {turns:.2} turns, {turns_max} at most, "
+            "{moved:.2} moved, {log:.2} log, {leaf_bytes:.0} B of leaves; {turns:.2} turns, {turns_max} at most, "
         )?;
         write!(f, "p99 {beside} blocks, {beside_max} at most")
     }
@@ -149,7 +147,6 @@ impl Load {
             moved: of(|s| s.moved_blocks),
             log: of(|s| s.log_bytes) / 4096.0,
             leaf_bytes: of(|s| s.checkpoint_bytes),
-            asked: of(|s| s.leaf_hits + s.leaf_misses),
             turns: all as f64 / f64::from(rounds),
             turns_max: most,
             beside: beside[beside.len() * 99 / 100],
