@@ -9,7 +9,8 @@ Debian's own kernel for clouds, busybox, nvme-cli and nbd-client in a virtual ma
 on this machine: discovery, file systems with checksums, digests, discards, growing volumes, restarts (tests/guest_nvme.py);
 with volumes as its disks, by vhost-user (tests/guest_vhost.py), also of a
 machine that moves between nodes (tests/guest_vhost_migration.py); azekura attach with NVMe/TCP and NBD
-(tests/guest_attach.py), and the CSI driver's node part with both (tests/guest_csi.py); a volume by several nodes at a time, by NVMe/TCP (tests/guest_paths.py) and by iSCSI with
+(tests/guest_attach.py), and the CSI driver's node part with both (tests/guest_csi.py); a volume by several nodes at a
+time, by NVMe/TCP (tests/guest_paths.py) and by iSCSI with
 dm-multipath (tests/guest_iscsi.py); secrets that an NVMe host proves (tests/guest_authentication.py), for which Debian 12's
 kernel is too old, and that of its backports is taken. Kernels are unpacked below target/guest and not installed. KVM is not
 needed.

@@ -69,7 +69,7 @@ impl Node {
         let staging = path("staging_target_path", &request.staging_target_path)?;
         let _alone = self.locks.take([name])?;
         // Else the file system would wait for ever for a volume that is another machine's by now.
-        if self.is_noted(name) && self.is_taken(name)? {
+        if self.is_noted(name) && self.is_taken(name) {
             self.cut(name)?;
         }
         unmount_all(&staging)?;

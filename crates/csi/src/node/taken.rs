@@ -57,14 +57,14 @@ impl Node {
     }
 
     /// The cluster says that the volume is not published to this machine's node. What the cluster does not say is no.
-    pub(super) fn is_taken(&self, volume: &str) -> Outcome<bool> {
+    pub(super) fn is_taken(&self, volume: &str) -> bool {
         match self.cluster.volume(volume) {
-            Ok(Some(shown)) => Ok(!is_published_to(&shown, &self.name)),
+            Ok(Some(shown)) => !is_published_to(&shown, &self.name),
             // It was deleted.
-            Ok(None) => Ok(true),
+            Ok(None) => true,
             Err(error) => {
                 tracing::debug!(volume, "can't tell whose volume '{volume}' is: {}", error.message());
-                Ok(false)
+                false
             }
         }
     }
@@ -91,13 +91,14 @@ impl Node {
     fn look(&self, seen: &BTreeMap<String, u32>) -> BTreeMap<String, u32> {
         let mut taken = BTreeMap::new();
         for volume in self.staged_volumes() {
-            if !self.is_taken(&volume).unwrap_or(false) {
+            if !self.is_taken(&volume) {
                 continue;
             }
             let looks = seen.get(&volume).copied().unwrap_or(0) + 1;
-            // A call that holds the volume may be one that waits for its device.
+            // A call that holds the volume may be one that waits for its device. Once that is gone, whatever device the
+            // volume gets here is not the driver's.
             if looks >= LOOKS
-                && let Err(error) = self.cut(&volume)
+                && let Err(error) = self.cut(&volume).and_then(|()| self.forget_staged(&volume))
             {
                 tracing::warn!(volume, "can't take the device of '{volume}' away: {}", error.message());
             }
