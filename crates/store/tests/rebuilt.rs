@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const BLOCKS: u16 = 32;
 
 /// What the configuration knows where these layers are, from the oldest to the head, each on the one before.
-fn known(living: &[u64], parents: &BTreeMap<u64, u64>, newest: u64) -> KnownLayers {
+pub fn known(living: &[u64], parents: &BTreeMap<u64, u64>, newest: u64) -> KnownLayers {
     KnownLayers {
         living: living.iter().map(|layer| LayerId(*layer)).collect(),
         parents: parents.iter().map(|(layer, parent)| (LayerId(*layer), LayerId(*parent))).collect(),
@@ -28,7 +28,7 @@ fn known(living: &[u64], parents: &BTreeMap<u64, u64>, newest: u64) -> KnownLaye
     }
 }
 
-fn settings(layers: KnownLayers, options: &Options) -> RebuildSettings {
+pub fn settings(layers: KnownLayers, options: &Options) -> RebuildSettings {
     RebuildSettings {
         layers,
         groups: (0..GROUPS).map(PgId).collect(),
@@ -38,7 +38,7 @@ fn settings(layers: KnownLayers, options: &Options) -> RebuildSettings {
     }
 }
 
-fn rebuild(disk: &Disk, settings: &RebuildSettings) -> Result<(InMemoryMap, RebuildReport), OpenError> {
+pub fn rebuild(disk: &Disk, settings: &RebuildSettings) -> Result<(InMemoryMap, RebuildReport), OpenError> {
     let mut rebuild = Rebuild::new(disk, settings, &mut |_, _, _| {})?;
     let mut map = InMemoryMap::new();
     rebuild.save(&mut map, &mut |_, _, _| {}).unwrap();
@@ -55,7 +55,7 @@ fn open(options: &Options, disk: Disk, map: InMemoryMap, parents: &BTreeMap<u64,
 }
 
 /// Every block that a leaf owns is on the device, once.
-fn check_blocks(disk: &Disk, map: &InMemoryMap) {
+pub fn check_blocks(disk: &Disk, map: &InMemoryMap) {
     let mut owned = BTreeSet::new();
     for (key, leaf) in map.leaves() {
         for (block, entry) in leaf.entries.present().filter(|(_, entry)| entry.is_own() && !entry.is_lost()) {

@@ -58,6 +58,8 @@ pub(super) struct Chunks<'a> {
     pub left: &'a BTreeSet<u32>,
     /// The segment of a block address; `None` outside of all.
     pub segment_of: &'a dyn Fn(u32) -> Option<u32>,
+    /// A block is on the device as its checksum says.
+    pub is_whole: &'a dyn Fn(&Entry) -> bool,
 }
 
 /// The leaves of a chunk, and how many of its blocks may be older ones than they should be.
@@ -162,6 +164,7 @@ impl Work<'_> {
             (self.with.segment_of)(moving.entry.address).is_none_or(|segment| !young.contains(&segment))
         });
         untold.sort_by_key(|moving| (moving.generation, moving.entry.address));
+        let torn: Vec<Moving> = untold.extract_if(.., |moving| self.is_torn(moving)).collect();
         loop {
             let before = untold.len();
             untold.retain(|moving| !self.follow(moving));
@@ -170,6 +173,24 @@ impl Work<'_> {
             }
         }
         untold.iter().for_each(|moving| self.relocate(moving));
+        torn.iter().for_each(|moving| self.leave_torn(moving));
+    }
+
+    /// A crash may have cut off the move, and the block did not arrive.
+    fn is_torn(&self, moving: &Moving) -> bool {
+        let segment = (self.with.segment_of)(moving.entry.address);
+        segment.is_some_and(|segment| self.with.survey.cut.contains(&segment)) && !(self.with.is_whole)(&moving.entry)
+    }
+
+    /// A block that did not arrive is where it was, or what replaced it is in the log. If it was damaged later instead, and
+    /// its copy counts as it is, whoever reads it is to get an error, and not what was there before.
+    fn leave_torn(&mut self, moving: &Moving) {
+        let is_accepted = self.facts.first().is_some_and(|fact| self.with.settings.accepted.contains(&fact.pg));
+        if is_accepted && self.at_old(moving).is_none() {
+            self.relocate(moving);
+        } else {
+            self.stale.insert(moving.entry.address);
+        }
     }
 
     fn write(&mut self, fact: &Fact) {
@@ -220,16 +241,21 @@ impl Work<'_> {
         self.stale.extend(replaced.map(|entry| entry.address));
     }
 
-    /// A block is where it was moved to, if it still was in the old place: as in a leaf.
-    fn follow(&mut self, moving: &Moving) -> bool {
-        let Some(family) = self.heirs.get(&moving.layer).copied() else { return false };
+    /// Whose block is in the place that it is moved from.
+    fn at_old(&self, moving: &Moving) -> Option<(LayerId, u16)> {
+        let family = *self.heirs.get(&moving.layer)?;
         // The record may name a layer that has the block since a merge, or had it before one.
         let named = std::iter::once(moving.layer);
         let others = self.heirs.iter().filter(|(layer, heir)| **heir == family && **layer != moving.layer);
         let layers = named.chain(others.map(|(layer, _)| *layer));
         let mut places = layers.map(|layer| (layer, moving.block));
-        let found = places.find(|place| self.cells.get(place).is_some_and(|cell| cell.is_at(moving.old)));
-        let Some(cell) = found.and_then(|place| self.cells.get_mut(&place)) else { return false };
+        places.find(|place| self.cells.get(place).is_some_and(|cell| cell.is_at(moving.old)))
+    }
+
+    /// A block is where it was moved to, if it still was in the old place: as in a leaf.
+    fn follow(&mut self, moving: &Moving) -> bool {
+        let place = self.at_old(moving);
+        let Some(cell) = place.and_then(|place| self.cells.get_mut(&place)) else { return false };
         // What was lost stays lost.
         let lost = cell.entry.filter(Entry::is_lost);
         cell.entry = Some(lost.map_or(moving.entry, |entry| Entry { address: moving.entry.address, ..entry }));

@@ -7,7 +7,7 @@ use super::settings::RebuildSettings;
 use super::survey::Survey;
 use crate::checkpoint::{CheckpointBatch, GroupRow, Position, Root, SavedMap, SegmentRow};
 use crate::effect::{MapError, OpenError};
-use crate::map::{LeafImage, LeafKey, MergedOwner};
+use crate::map::{Entry, LeafImage, LeafKey, MergedOwner};
 use crate::options::SUPERBLOCK_AREA_BLOCKS;
 use crate::tools::{Inspector, ReadDevice};
 use azekura_base::{Epoch, LayerId, PgId, Sequence};
@@ -185,7 +185,8 @@ impl<'a, D: ReadDevice> Rebuild<'a, D> {
             let tell = |done: usize| progress(step, before + done as u64, all);
             let facts = kept.take().unwrap_or_else(|| Facts::read(reader, survey, settings, (part, *parts), tell));
             let segment_of = |address| reader.segment_of(address);
-            let chunks = Chunks { survey, settings, facts: &facts, left, segment_of: &segment_of };
+            let is_whole = |entry: &Entry| reader.is_whole(entry);
+            let chunks = Chunks { survey, settings, facts: &facts, left, segment_of: &segment_of, is_whole: &is_whole };
             facts.chunks().for_each(|chunk| visit(chunks.leaves(chunk)));
             unproven += facts.unproven;
             if *parts == 1 {

@@ -5,9 +5,10 @@
 
 use crate::effect::DeviceError;
 use crate::log::format::{Batch, BatchHeader, BatchKind, Summary, footer_blocks, stated_header_blocks};
+use crate::map::Entry;
 use crate::options::{Identity, SUPERBLOCK_AREA_BLOCKS};
 use crate::tools::{Inspector, ReadDevice, SuperblockInfo};
-use azekura_base::{BLOCK_SIZE, PageBuf};
+use azekura_base::{BLOCK_SIZE, Checksum, PageBuf, checksum};
 use bytes::Bytes;
 use std::cell::Cell;
 
@@ -88,6 +89,12 @@ impl<D: ReadDevice> LogReader<D> {
     pub fn segment_of(&self, address: u32) -> Option<u32> {
         let segment = address.checked_sub(SUPERBLOCK_AREA_BLOCKS)? / self.segment_blocks;
         (segment < self.segments).then_some(segment)
+    }
+
+    /// The block that an entry names is on the device as its checksum says.
+    pub fn is_whole(&self, entry: &Entry) -> bool {
+        let read = self.log.device().read(u64::from(entry.address) * BLOCK_SIZE as u64, BLOCK_SIZE);
+        read.is_ok_and(|bytes| checksum(&bytes) == Checksum(entry.checksum))
     }
 
     fn try_read(&self, segment: u32, block: u32, blocks: u32) -> Result<Bytes, DeviceError> {

@@ -14,6 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A layer is merged into the one on top of it, and that one into another, at most so often: a longer row is a circle.
 const MERGES_MAX: usize = 1 << 20;
 
+/// A crash cut off what was on its way to so many segments of moved blocks at most: the one that was open, and those
+/// that the batches in flight had filled.
+const CUT_SEGMENTS: usize = 5;
+
 /// When a record was written: the generation of its segment, and its place in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct Age {
@@ -142,6 +146,8 @@ pub(super) struct Survey {
     pub partial: BTreeSet<u32>,
     /// Segments of moved blocks that were perhaps being filled when the log ended.
     pub young: BTreeSet<u32>,
+    /// Segments of moved blocks that were perhaps being filled when a life of the store ended, whichever.
+    pub cut: BTreeSet<u32>,
     pub groups: BTreeMap<PgId, GroupSeen>,
     /// Records that name blocks, and those blocks.
     pub records: u64,
@@ -163,7 +169,23 @@ impl Survey {
             }
         }
         survey.leave_out_given_up(reader);
+        survey.note_cut();
         survey
+    }
+
+    /// The last segments of moved blocks that each incarnation opened.
+    fn note_cut(&mut self) {
+        let mut lives: BTreeMap<u64, Vec<(u64, u32)>> = BTreeMap::new();
+        for Head { segment, header, .. } in self.heads.iter().filter(|head| head.apart) {
+            lives.entry(header.incarnation).or_default().push((header.generation, *segment));
+        }
+        for opened in lives.values_mut() {
+            opened.sort_unstable_by(|one, other| other.cmp(one));
+            // Of those that were opened in one generation it is not known which was the last.
+            let first = opened.get(CUT_SEGMENTS - 1).map_or(0, |(generation, _)| *generation);
+            let last = opened.iter().take_while(|(generation, _)| *generation >= first);
+            self.cut.extend(last.map(|(_, segment)| *segment));
+        }
     }
 
     /// A crash may have left whole segments behind a batch that was torn: the log went on without them, in other
