@@ -5,8 +5,8 @@ help_kubernetes() {
     cat <<'TEXT'
 usage: ./dev kubernetes up [--suite] [--machines N]
                                               build what is missing, start the cluster, import the images; N: 1 (default) to 8
-       ./dev kubernetes test [-- PYTEST...]   install the chart there, and tests/kubernetes_chart.py, or with more than one
-                                              machine tests/kubernetes_machines.py
+       ./dev kubernetes test [-- PYTEST...]   install the chart there, and tests/kubernetes_chart.py and _options.py, or with
+                                              more than one machine tests/kubernetes_machines.py
        ./dev kubernetes suite [--slow] [GINKGO...]
                                               Kubernetes' own tests of storage, of the chart's driver (after up --suite and test);
                                               with --slow those that it calls slow instead
@@ -24,13 +24,18 @@ TEXT
 }
 
 KUBERNETES_TOOLS=(containerd:containerd runc:runc busybox:busybox-static openssl:openssl ip:iproute2 nsenter:util-linux
-    unshare:util-linux)
+    unshare:util-linux iptables:iptables ipset:ipset)
 KUBERNETES_BUILT=$ROOT/target/kubernetes
 KUBERNETES_VERSION=1.35.4
 
 kubernetes_go() {
     (cd "$ROOT/tools/kubernetes/$1" && shift && CGO_ENABLED=0 GOCACHE=$KUBERNETES_BUILT/cache GOMODCACHE=$KUBERNETES_BUILT/mod \
         GOFLAGS="-mod=readonly -buildvcs=false -modcacherw" go "$@") || die "go could not build what the cluster needs (its messages are above)"
+}
+
+# kubernetes_module WHERE MODULE: the folder of a module that one of ours uses.
+kubernetes_module() {
+    (cd "$ROOT/tools/kubernetes/$1" && GOMODCACHE=$KUBERNETES_BUILT/mod go list -m -f '{{.Dir}}' "$2")
 }
 
 # kubernetes_build [suite]: what is missing, or older than what it is made of.
@@ -45,7 +50,11 @@ kubernetes_build() {
         kubernetes_go cluster build -trimpath -ldflags "$flags" -o "$bin/cluster" .
         kubernetes_go cluster build -trimpath -ldflags "-s -w" -o "$bin/" ./names ./pause ./registrar
         kubernetes_go sidecars build -trimpath -ldflags "-s -w" -o "$bin/" tool
-        kubernetes_go provisioner build -trimpath -ldflags "-s -w" -o "$bin/" tool
+        local module
+        for module in provisioner firewall monitoring prometheus; do
+            kubernetes_go "$module" build -trimpath -ldflags "-s -w" -o "$bin/" tool
+        done
+        kubernetes_go changes build -trimpath -ldflags "-s -w" -o "$bin/" tool ./changed-blocks
         touch "$stamp"
     fi
     if [[ ${1:-} == suite && (! -e $bin/suite.test || $bin/cluster -nt $bin/suite.test) ]]; then
@@ -81,9 +90,10 @@ kubernetes_up() {
     command_image >/dev/null
     step "starting the cluster"
     local crds
-    crds=$(cd "$ROOT/tools/kubernetes/sidecars" && GOMODCACHE=$KUBERNETES_BUILT/mod go list -m -f '{{.Dir}}' \
-        github.com/kubernetes-csi/external-snapshotter/client/v8)/config/crd
-    AZEKURA_SNAPSHOT_CRDS=$crds kubernetes_program up "${suite[@]}" --machines "$machines"
+    crds=$(kubernetes_module sidecars github.com/kubernetes-csi/external-snapshotter/client/v8)/config/crd
+    crds+=:$(kubernetes_module changes github.com/kubernetes-csi/external-snapshot-metadata/client)/config/crd
+    crds+=:$(kubernetes_module monitoring github.com/prometheus-operator/prometheus-operator)/example/prometheus-operator-crd
+    AZEKURA_CRDS=$crds kubernetes_program up "${suite[@]}" --machines "$machines"
     say "the cluster is up: ./dev kubernetes in kubectl get pods -A"
 }
 
@@ -119,9 +129,9 @@ command_kubernetes() {
         test)
             [[ ${1:-} != -- ]] || shift
             cd "$ROOT" || die "cannot enter $ROOT"
-            local tests=tests/kubernetes_chart.py
-            [[ $(cat "$DEV_DIR/kubernetes/count" 2>/dev/null || echo 1) == 1 ]] || tests=tests/kubernetes_machines.py
-            PYTHONDONTWRITEBYTECODE=1 exec "$PYTHON" -m pytest -x -s "$tests" "$@"
+            local tests=(tests/kubernetes_chart.py tests/kubernetes_options.py)
+            [[ $(cat "$DEV_DIR/kubernetes/count" 2>/dev/null || echo 1) == 1 ]] || tests=(tests/kubernetes_machines.py)
+            PYTHONDONTWRITEBYTECODE=1 exec "$PYTHON" -m pytest -x -s "${tests[@]}" "$@"
             ;;
         suite) kubernetes_suite "$@" ;;
         in | on | machine) kubernetes_program "$part" "$@" ;;

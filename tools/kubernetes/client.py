@@ -50,6 +50,26 @@ def pod(name, claim_name, command="sleep 1000000", **more):
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
+def bare(name, image=POD, command=("sleep", "1000000"), namespace="default", labels=None, **more):
+    """A pod without a volume."""
+    container = {"name": "c", "image": image, "imagePullPolicy": "Never", "command": list(command)}
+    spec = {"containers": [container], "terminationGracePeriodSeconds": 1, **more}
+    metadata = {"name": name, "namespace": namespace, "labels": labels or {}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def address_of(component):
+    """The address of a pod of the chart, of the component that its label names."""
+    pods = listed("pods", "-l", f"app.kubernetes.io/component={component}", namespace=NAMESPACE)
+    return next(each["status"]["podIP"] for each in pods)
+
+
+def reaches(name, address, port):
+    """The pod gets a connection to that port."""
+    said = in_pod(name, f"nc -w 2 {address} {port} < /dev/null > /dev/null 2>&1 && echo yes || echo no")
+    return {"yes": True, "no": False}[said.strip()]
+
+
 def ready(kind, name, condition="condition=Ready", namespace="default", within_s=WITHIN_S):
     told = f"--for={condition}", f"--timeout={within_s}s"
     try:

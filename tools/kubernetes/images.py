@@ -13,6 +13,15 @@ from .place import BUILT, IMAGES, PROGRAMS, ROOT
 BUSYBOX = Path("/bin/busybox")
 PAUSE = "localhost/pause:1"
 POD = "localhost/pod:1"
+# The operator wants a version to know which flags there are.
+PROMETHEUS, PROMETHEUS_VERSION = "localhost/prometheus:1", "v3.5.1"
+RELOADER = "localhost/prometheus-config-reloader:1"
+OPERATOR = (
+    f"--prometheus-config-reloader={RELOADER}",
+    "--config-reloader-cpu-request=0",
+    "--config-reloader-memory-request=0",
+)
+CHANGED_BLOCKS = "localhost/changed-blocks:1"
 # The suite's images, by what their names end with before the tag: of all but agnhost its tests of storage ask for a
 # shell and the usual programs; agnhost is built with the suite, and jessie-dnsutils has the machine's dd, which knows
 # oflag=nocache, and its shell, for busybox's takes its own dd wherever another one is.
@@ -22,8 +31,9 @@ SUITE_IMAGES = ("agnhost", "busybox", "jessie-dnsutils", "nginx")
 def chart_images():
     """Names of the images that the chart's values name: sidecars by program, and etcd."""
     values = yaml.safe_load((ROOT / "charts/azekura/values.yaml").read_text())
-    names = {f"csi-{name}": image for name, image in values["csi"]["images"].items() if name != "registrar"}
-    return {**names, "registrar": values["csi"]["images"]["registrar"], "etcd": values["etcd"]["image"]}
+    own_names = {"registrar": "registrar", "snapshotMetadata": "csi-snapshot-metadata"}
+    names = {own_names.get(name, f"csi-{name}"): image for name, image in values["csi"]["images"].items()}
+    return {**names, "etcd": values["etcd"]["image"]}
 
 
 def of_program(program, at):
@@ -87,6 +97,9 @@ def make(suite):
         elif (PROGRAMS / program).exists():
             files.append(write(name, of_program(program, f"/{program}").close(), [f"/{program}"]))
     files.append(write(PAUSE, of_program("pause", "/pause").close(), ["/pause"]))
+    asked = {"prometheus": PROMETHEUS, "prometheus-config-reloader": RELOADER, "changed-blocks": CHANGED_BLOCKS}
+    for program, name in asked.items():
+        files.append(write(name, of_program(program, f"/bin/{program}").close(), [f"/bin/{program}"]))
     pod = pod_layer()
     files.append(write(POD, pod))
     return files + (suite_images(pod) if suite else [])

@@ -16,6 +16,7 @@ from .place import (
     KEYS,
     PROGRAMS,
     READY,
+    SERVICES,
     STATE,
     environment,
     machines,
@@ -35,7 +36,7 @@ def network():
     run("ip", "link", "add", "machines", "address", "02:00:0a:4d:00:01", "type", "bridge")
     run("ip", "address", "add", f"{ADDRESS}/24", "dev", "machines")
     run("ip", "link", "set", "machines", "up")
-    # There is no kube-proxy: the API server's own service leads here.
+    # The API server's own Service leads here for programs that are in no machine.
     run("ip", "address", "add", f"{API_SERVICE}/32", "dev", "lo")
     for each in machines():
         run("ip", "route", "add", each.pods, "via", each.address)
@@ -64,7 +65,7 @@ def control_plane(programs):
         f"--etcd-servers={client}",
         "--secure-port=443",
         f"--advertise-address={ADDRESS}",
-        f"--service-cluster-ip-range={API_SERVICE}/16",
+        f"--service-cluster-ip-range={SERVICES}",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
         "--allow-privileged=true",
@@ -103,11 +104,13 @@ def first_process(suite):
         machine.start(each)
     for each in machines():
         until(each.name, "kubectl", "wait", "--for=condition=Ready", f"node/{each.name}", "--timeout=5s")
-    crds = Path(os.environ["AZEKURA_SNAPSHOT_CRDS"])
-    for file in sorted(crds.glob("*_*.yaml")):
-        run("kubectl", "apply", "--server-side", "-f", file)
+    for folder in os.environ["AZEKURA_CRDS"].split(":"):
+        for file in sorted(Path(folder).glob("*_*.yaml")):
+            run("kubectl", "apply", "--server-side", "-f", file)
     program = ["snapshot-controller", f"--kubeconfig={KEYS}/admin.conf"]
     programs.start("snapshot-controller", *program, "--feature-gates=CSIVolumeGroupSnapshot=true")
+    shown = [f"--cert-file={KEYS}/admin.crt", f"--key-file={KEYS}/admin.key", f"--ca-file={KEYS}/ca.crt"]
+    programs.start("operator", "operator", f"--apiserver=https://{ADDRESS}:443", *shown, *images.OPERATOR)
     READY.touch()
     print(f"{time.strftime('%T')} ready", flush=True)
     programs.wait()

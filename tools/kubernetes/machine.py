@@ -15,7 +15,9 @@ from .place import (
     IMAGE_FILES,
     KEYS,
     LOGS,
+    PODS,
     ROOT,
+    SERVICES,
     environment,
     machines,
 )
@@ -193,5 +195,30 @@ def first_process(which):
         f"--node-labels=topology.kubernetes.io/zone={which.zone}",
         f"--cert-dir={which.state}/kubelet-keys",
         "--v=2",
+    )
+    # Services lead to their pods, and NetworkPolicies are kept: by programs that ask the API server for their machine.
+    until(f"{which.name} in the cluster", "kubectl", "get", "node", which.name)
+    kubeconfig = f"--kubeconfig={KEYS}/admin.conf"
+    programs.start(
+        f"{which.name}-proxy",
+        "kube-proxy",
+        kubeconfig,
+        f"--hostname-override={which.name}",
+        "--proxy-mode=nftables",
+        f"--cluster-cidr={PODS}",
+        # These are the whole machine's to set.
+        "--conntrack-max-per-core=0",
+        "--conntrack-tcp-timeout-close-wait=0s",
+        "--conntrack-tcp-timeout-established=0s",
+    )
+    programs.start(
+        f"{which.name}-firewall",
+        "kube-router",
+        kubeconfig,
+        f"--hostname-override={which.name}",
+        "--run-firewall=true",
+        "--run-router=false",
+        "--run-service-proxy=false",
+        f"--service-cluster-ip-range={SERVICES}",
     )
     programs.wait()

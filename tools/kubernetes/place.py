@@ -26,6 +26,8 @@ IMAGE_FILES = STATE / "images"
 # Of the API server and the others of the control plane.
 ADDRESS = "10.77.0.1"
 API_SERVICE = "10.96.0.1"
+SERVICES = "10.96.0.0/16"
+PODS = "10.88.0.0/16"
 DOMAIN = "cluster.local"
 ZONES = "abcdefgh"
 
@@ -70,7 +72,15 @@ class Machine:
 
 MACHINE, ZONE = Machine(1).name, Machine(1).zone
 
-CLUSTER_PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
+CLUSTER_PROGRAMS = (
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kube-proxy",
+    "kubelet",
+    "kubectl",
+)
 CONTAINERD = "/run/containerd/containerd.sock"
 
 

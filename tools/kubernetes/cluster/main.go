@@ -19,6 +19,7 @@ import (
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
@@ -32,6 +33,7 @@ var programs = map[string]func() int{
 	"kube-apiserver":          command(apiserver.NewAPIServerCommand),
 	"kube-controller-manager": command(controllers.NewControllerManagerCommand),
 	"kube-scheduler":          command(func() *cobra.Command { return scheduler.NewSchedulerCommand() }),
+	"kube-proxy":              command(proxy.NewProxyCommand),
 	"kubelet":                 command(func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) }),
 	"kubectl": func() int {
 		if cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()) != nil {

@@ -1,4 +1,4 @@
-// Names of Services and of a StatefulSet's pods, for a cluster without kube-proxy: a name leads to the pods themselves.
+// Names of Services and of a StatefulSet's pods: of a Service its own address, or those of its pods if it has none.
 package main
 
 import (
@@ -9,17 +9,25 @@ import (
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+	core "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	listers "k8s.io/client-go/listers/discovery/v1"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
+type names struct {
+	domain   string
+	services corelisters.ServiceLister
+	slices   listers.EndpointSliceLister
+}
+
 // addresses are those that a name stands for, and whether it is one of the cluster's.
-func addresses(name, domain string, slices listers.EndpointSliceLister) ([]net.IP, bool) {
-	inside, ours := strings.CutSuffix(strings.TrimSuffix(name, "."), ".svc."+domain)
+func (names names) addresses(name string) ([]net.IP, bool) {
+	inside, ours := strings.CutSuffix(strings.TrimSuffix(name, "."), ".svc."+names.domain)
 	if !ours {
 		return nil, false
 	}
@@ -31,7 +39,12 @@ func addresses(name, domain string, slices listers.EndpointSliceLister) ([]net.I
 	if len(words) > 2 {
 		host = words[len(words)-3]
 	}
-	all, err := slices.EndpointSlices(namespace).List(labels.Set{discovery.LabelServiceName: service}.AsSelector())
+	if known, err := names.services.Services(namespace).Get(service); err == nil && host == "" {
+		if ip := net.ParseIP(known.Spec.ClusterIP).To4(); known.Spec.ClusterIP != core.ClusterIPNone && ip != nil {
+			return []net.IP{ip}, true
+		}
+	}
+	all, err := names.slices.EndpointSlices(namespace).List(labels.Set{discovery.LabelServiceName: service}.AsSelector())
 	if err != nil {
 		return nil, true
 	}
@@ -52,7 +65,7 @@ func addresses(name, domain string, slices listers.EndpointSliceLister) ([]net.I
 	return found, true
 }
 
-func answer(query []byte, domain string, slices listers.EndpointSliceLister) ([]byte, error) {
+func (names names) answer(query []byte) ([]byte, error) {
 	var parser dnsmessage.Parser
 	header, err := parser.Start(query)
 	if err != nil {
@@ -62,7 +75,7 @@ func answer(query []byte, domain string, slices listers.EndpointSliceLister) ([]
 	if err != nil {
 		return nil, err
 	}
-	found, ours := addresses(question.Name.String(), domain, slices)
+	found, ours := names.addresses(question.Name.String())
 	reply := dnsmessage.Header{ID: header.ID, Response: true, Authoritative: ours, RecursionDesired: header.RecursionDesired}
 	if len(found) == 0 {
 		reply.RCode = dnsmessage.RCodeNameError
@@ -98,7 +111,11 @@ func main() {
 		log.Fatal(err)
 	}
 	factory := informers.NewSharedInformerFactory(kubernetes.NewForConfigOrDie(settings), time.Minute)
-	slices := factory.Discovery().V1().EndpointSlices().Lister()
+	known := names{
+		domain:   *domain,
+		services: factory.Core().V1().Services().Lister(),
+		slices:   factory.Discovery().V1().EndpointSlices().Lister(),
+	}
 	factory.Start(nil)
 	factory.WaitForCacheSync(nil)
 	socket, err := net.ListenPacket("udp", *listen)
@@ -111,7 +128,7 @@ func main() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		reply, err := answer(buffer[:length], *domain, slices)
+		reply, err := known.answer(buffer[:length])
 		if err != nil {
 			log.Printf("a query from %s: %v", from, err)
 			continue
