@@ -13,8 +13,10 @@ from tools.harness.process import wait_until
 from tools.kubernetes.client import (
     NAMESPACE,
     WITHIN_S,
+    address_of,
     apply,
     azekura,
+    bare,
     claim,
     delete,
     get,
@@ -22,6 +24,7 @@ from tools.kubernetes.client import (
     in_pod,
     kubectl,
     pod,
+    reaches,
     ready,
     rolled_out,
     run,
@@ -83,6 +86,17 @@ def test_the_cluster_that_the_chart_has_made_is_guarded():
         state = get("daemonset", name, NAMESPACE)["status"]
         assert state["numberReady"] == state["desiredNumberScheduled"] == 1
     assert get("deployment", "azekura-csi-controller", NAMESPACE)["status"]["readyReplicas"] == 1
+
+
+def ports_that_the_stranger_reaches():
+    ports = (("etcd", 2379), ("etcd", 2380), ("node", 7101), ("node", 7180))
+    return [port for component, port in ports if reaches("stranger", address_of(component), port)]
+
+
+def test_strangers_reach_no_port():
+    apply(bare("stranger"))
+    ready("pod", "stranger")
+    assert ports_that_the_stranger_reaches() == []
 
 
 def test_a_pod_that_is_made_anew_sees_its_data():
@@ -147,6 +161,9 @@ def test_a_node_that_restarts_is_waited_for():
 def test_an_upgrade_changes_what_it_is_told_to():
     install("upgrade", networkPolicy={"enabled": False})
     assert "azekura" not in kubectl("-n", NAMESPACE, "get", "networkpolicy", "-o", "name")
+    # What has kept the stranger away were the policies.
+    wait_until(lambda: len(ports_that_the_stranger_reaches()) == 4, WITHIN_S, "all ports")
+    delete("pod/stranger")
     assert in_pod("writer", "cat /data/file") == "later\n"
 
 
@@ -162,7 +179,7 @@ def test_a_volume_is_made_near_its_pod():
     for name, home in (("away", ["--home", "zone-b"]), ("near", ["--home", ZONE]), ("anywhere", [])):
         azekura("class", "create", name, "--copies", "1", *home)
     for binding in ("WaitForFirstConsumer", "Immediate"):
-        name = binding.lower()
+        name = f"near-{binding.lower()}"
         apply(storage_class(name, binding, **{"class": "away,near,anywhere"}), claim(name, storageClassName=name))
         apply(pod(name, name))
         ready("pod", name)
