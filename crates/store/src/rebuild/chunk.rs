@@ -182,8 +182,8 @@ impl Work<'_> {
         segment.is_some_and(|segment| self.with.survey.cut.contains(&segment)) && !(self.with.is_whole)(&moving.entry)
     }
 
-    /// A block that did not arrive is where it was, or what replaced it is in the log. If it was damaged later instead, and
-    /// its copy counts as it is, whoever reads it is to get an error, and not what was there before.
+    /// A block that did not arrive is where it was, or what replaced it is in the log. If it was damaged later instead,
+    /// and its copy counts as it is, whoever reads it is to get an error, and not what was there before.
     fn leave_torn(&mut self, moving: &Moving) {
         let is_accepted = self.facts.first().is_some_and(|fact| self.with.settings.accepted.contains(&fact.pg));
         if is_accepted && self.at_old(moving).is_none() {
