@@ -19,7 +19,7 @@ usage: ./dev kubernetes up [--suite] [--machines N]
 etcd, API server, controllers, scheduler and kubelet of Kubernetes 1.35, built from Go modules, Debian's containerd, and the CSI
 project's sidecars, in namespaces of their own for mounts, processes, network and control groups, and each of the cluster's
 machines in such of its own: this machine's network and settings stay as they are. Needs root. The first build takes ten
-minutes or more, and 10 GB below target/kubernetes. The machines share this machine's kernel.
+minutes or more, and 15 GB below target/kubernetes. The machines share this machine's kernel.
 TEXT
 }
 
