@@ -269,9 +269,13 @@ def test_prometheus_scrapes_and_knows_the_rules():
     assert {target["labels"]["namespace"] for target in targets} == {NAMESPACE}
     [volumes] = wait_until(lambda: prometheus("query", query="azekura_cluster_volumes")["result"], 30, "a metric")
     assert int(volumes["value"][1]) == len(json.loads(azekura("volume", "list", "--json")))
-    groups = prometheus("rules", type="alert")["groups"]
-    rules = [rule for group in groups for rule in group["rules"]]
-    assert len(rules) > 10 and all(rule["health"] in ("ok", "unknown") for rule in rules), rules
+
+    def alerts():
+        return [rule for group in prometheus("rules", type="alert")["groups"] for rule in group["rules"]]
+
+    # Unknown is what they are before the first time.
+    wait_until(lambda: alerts() and all(rule["health"] != "unknown" for rule in alerts()), WITHIN_S, "the rules")
+    assert len(alerts()) > 10 and {rule["health"] for rule in alerts()} == {"ok"}, alerts()
     # Whoever is not let in by name is not: the same namespace is not enough.
     kubectl("-n", "monitoring", "delete", "pod", "asks")
     apply(bare("stranger"))
