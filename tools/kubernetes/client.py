@@ -64,9 +64,10 @@ def address_of(component):
     return next(each["status"]["podIP"] for each in pods)
 
 
-def reaches(name, address, port):
+def reaches(name, address, port, namespace="default"):
     """The pod gets a connection to that port."""
-    said = in_pod(name, f"nc -w 2 {address} {port} < /dev/null > /dev/null 2>&1 && echo yes || echo no")
+    asked = f"nc -w 2 {address} {port} < /dev/null > /dev/null 2>&1 && echo yes || echo no"
+    said = kubectl("-n", namespace, "exec", name, "--", "sh", "-c", asked)
     return {"yes": True, "no": False}[said.strip()]
 
 
