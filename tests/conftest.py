@@ -6,24 +6,18 @@ import shutil
 import pytest
 
 from tools.harness.cluster import Cluster, binary
-from tools.harness.folders import base_folder, new_folder, sweep
+from tools.harness.folders import TEST_BYTES, base_folder, lacking, new_folder, sweep
 
 _volume_numbers = itertools.count(1)
-# The largest tests come to 13 GiB (two clusters of three devices); the lab's want 8 that stay free.
-ROOM_BYTES = 20 * 2**30
 
 
 def pytest_sessionstart(session):
     """Stops before the first test where the disk is too small: tests fail in odd ways when it fills up."""
     base = base_folder()
     sweep(base)
-    free = shutil.disk_usage(base).free
-    if free < ROOM_BYTES:
-        pytest.exit(
-            f"the end-to-end tests need {ROOM_BYTES / 2**30:.0f} GiB of disk in {base}, which has {free / 2**30:.1f}: "
-            "make room, or name a folder on another disk with AZEKURA_TEST_DIR",
-            returncode=2,
-        )
+    lack = lacking(base, TEST_BYTES)
+    if lack is not None:
+        pytest.exit(lack, returncode=2)
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -91,6 +91,9 @@ command_test() {
         ensure_tools "${CLIENT_TOOLS[@]}" "${ETCD_TOOLS[@]}" "${TEST_TOOLS[@]}" "${BROWSER_TOOLS[@]}" "${TORMENT_TOOLS[@]}"
         ensure_python "${TEST_MODULES[@]}"
     fi
+    # After an hour of building it would be late to hear that the disk is too small for the tests.
+    [[ -n $ONLY_STAGE ]] || (cd "$ROOT" && "$PYTHON" -m tools.harness.folders "${CARGO_TARGET_DIR:-$ROOT/target}") ||
+        die "no room for the tests"
     stage shell run_shellcheck
     if [[ -z $ONLY_STAGE || $ONLY_STAGE == tidy ]]; then
         ensure_ruff

@@ -15,6 +15,10 @@ from pathlib import Path
 
 # Of every folder that is made here.
 PREFIXES = ("azk-", "azt-", "azlab-")
+# The largest end-to-end tests come to 13 GiB (two clusters of three devices); the lab's want 8 that stay free.
+TEST_BYTES = 20 * 2**30
+# What `./dev test` has built in target/ when it is done.
+BUILD_BYTES = 12 * 2**30
 # A folder that is younger may not be locked yet by who makes it.
 YOUNG_S = 60
 # Folders of this process, and the descriptors that hold their locks.
@@ -76,6 +80,33 @@ def abandoned(base, young_s=YOUNG_S):
     return [path for path in found if not _named_by_a_process(path)]
 
 
+def lacking(base, needed):
+    """What to say where the disk of `base` has fewer than `needed` bytes free; None where it has them."""
+    free = shutil.disk_usage(base).free
+    if free >= needed:
+        return None
+    return (
+        f"the tests need {needed / 2**30:.0f} GiB of disk in {base}, which has {free / 2**30:.1f}: make room, or name a "
+        "folder on another disk with AZEKURA_TEST_DIR"
+    )
+
+
+def lacking_for_all(build, base, build_bytes=BUILD_BYTES, test_bytes=TEST_BYTES):
+    """The same before anything is built in `build`: what lies there already need not be built again."""
+    built = sum(path.lstat().st_blocks * 512 for path in build.rglob("*") if path.is_file()) if build.exists() else 0
+    rest = max(0, build_bytes - built)
+    building = build if build.exists() else build.parent
+    if building.stat().st_dev == base.stat().st_dev:
+        return lacking(base, rest + test_bytes)
+    free = shutil.disk_usage(building).free
+    if free < rest:
+        return (
+            f"the build needs {rest / 2**30:.0f} GiB of disk in {build}, which has {free / 2**30:.1f}: make room, or "
+            "name a folder on another disk with CARGO_TARGET_DIR"
+        )
+    return lacking(base, test_bytes)
+
+
 def _lock(path):
     """A descriptor that holds the lock of a folder; None when another process holds it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -96,3 +127,13 @@ def _named_by_a_process(path):
         except OSError:
             pass  # It has ended, or is another user's.
     return False
+
+
+def main():
+    base = base_folder()
+    sweep(base)
+    return lacking_for_all(Path(sys.argv[1]), base)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

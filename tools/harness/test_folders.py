@@ -52,3 +52,16 @@ def test_what_a_process_names_and_what_is_young_or_of_others_stays(tmp_path):
         node.kill()
         node.wait()
     assert folders.abandoned(tmp_path) == [named]
+
+
+def test_too_small_a_disk_is_told_before_anything_is_built(tmp_path):
+    free = folders.shutil.disk_usage(tmp_path).free
+    enough = {"build_bytes": 2**20, "test_bytes": free // 2}
+    build = tmp_path / "target"
+    assert folders.lacking_for_all(build, tmp_path, **enough) is None
+    assert "AZEKURA_TEST_DIR" in folders.lacking_for_all(build, tmp_path, **enough | {"build_bytes": free})
+    build.mkdir()
+    (build / "binary").write_bytes(bytes(2**20))
+    # What was built has its room, and the rest of the disk is the tests'.
+    assert folders.lacking_for_all(build, tmp_path, build_bytes=2**20, test_bytes=free - 2**28) is None
+    assert folders.lacking_for_all(build, tmp_path, build_bytes=2**20, test_bytes=free * 2) is not None
