@@ -33,7 +33,7 @@ FORMS = {
     "devices": devices,
 }
 # Of each device, where it is not 8 GiB.
-DEVICE_SIZES = {"idle": "12GiB", "shards": "1GiB", "secure": "4GiB", "doors": "6GiB"}
+DEVICE_SIZES = {"idle": "12GiB", "snapshots": "15GiB", "shards": "1GiB", "secure": "4GiB", "doors": "6GiB"}
 
 
 def progress(text):
