@@ -57,6 +57,8 @@ pub struct Group {
     role: Role,
     /// When [`Group::tick`] was last called.
     ticked: Duration,
+    /// This process has stood still since then, and others were given time for that.
+    stood_still: bool,
 }
 
 impl Group {
@@ -72,7 +74,8 @@ impl Group {
         now: Duration,
     ) -> Group {
         let cx = GroupCx::recovered(pg, me, incarnation, config, &recovered, now);
-        let mut group = Group { cx, role: Role::Secondary(Box::new(Secondary::new(now))), ticked: now };
+        let mut group =
+            Group { cx, role: Role::Secondary(Box::new(Secondary::new(now))), ticked: now, stood_still: false };
         if group.cx.config.primary == me && !group.cx.completeness.is_unproven() {
             group.as_secondary(|secondary, cx| secondary.claim(cx, false));
         }
@@ -190,18 +193,34 @@ impl Group {
     /// The time is `now`: to be called before the group is told of anything.
     pub fn advance(&mut self, now: Duration) {
         self.cx.now = self.cx.now.max(now);
+        // Before anything that has waited for this process is heard: silence is judged by that, too.
+        if !self.stood_still && self.cx.now.saturating_sub(self.ticked) > STALL {
+            self.stood_still = true;
+            self.excuse_others();
+        }
+    }
+
+    /// This process has stood still: others are not to blame for what they have not said meanwhile.
+    fn excuse_others(&mut self) {
+        let now = self.cx.now;
+        match &mut self.role {
+            Role::Primary(primary) => primary.excuse_copies(now),
+            Role::Secondary(secondary) => secondary.excuse_primary(now),
+        }
     }
 
     /// Time passes: to be called every [`crate::TICK`] or so. Silent copies are left behind, a silent primary is
     /// replaced.
     pub fn tick(&mut self, now: Duration) {
-        let stalled = now.saturating_sub(self.ticked) > STALL;
         self.advance(now);
         self.ticked = self.cx.now;
+        if std::mem::take(&mut self.stood_still) {
+            self.excuse_others();
+        }
         self.give_way();
         match &mut self.role {
-            Role::Primary(_) => self.reign(|primary, cx| primary.watch_copies(cx, stalled)),
-            Role::Secondary(secondary) => secondary.watch_primary(&mut self.cx, stalled),
+            Role::Primary(_) => self.reign(Primary::watch_copies),
+            Role::Secondary(secondary) => secondary.watch_primary(&mut self.cx),
         }
     }
 

@@ -43,6 +43,11 @@ impl Pace {
         self.probe = None;
     }
 
+    /// Whoever measures has stood still: how long anything took is not known, nor whether the copy is slow.
+    pub(crate) fn excuse(&mut self) {
+        (self.probe, self.slow_since) = (None, None);
+    }
+
     /// The time that a write takes there now; `None` when nothing has been written for a while.
     pub(crate) fn time(&self, now: Duration) -> Option<Duration> {
         let waiting = self.probe.map(|(_, sent)| now.saturating_sub(sent));

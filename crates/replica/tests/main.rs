@@ -18,6 +18,7 @@ mod membership;
 mod mending;
 mod merging;
 mod minimum;
+mod patience;
 mod reading;
 mod schedules;
 mod scrubbing;

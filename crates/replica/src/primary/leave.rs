@@ -78,7 +78,7 @@ impl Primary {
         if let Some(peer) = self.peers.get_mut(&device) {
             (peer.leaving, peer.leases.reads_until) = (true, Duration::ZERO);
             self.predecessor_stopped(cx, device);
-            return self.watch_copies(cx, false);
+            return self.watch_copies(cx);
         }
         Ok(())
     }

@@ -77,13 +77,13 @@ impl Primary {
 
     /// What is due at every tick: a primary leaves silent copies behind and takes back those that have caught up, asks
     /// those that have not answered, and goes on with what waits for time to pass.
-    pub(crate) fn watch_copies(&mut self, cx: &mut GroupCx, stalled: bool) -> Reign {
+    pub(crate) fn watch_copies(&mut self, cx: &mut GroupCx) -> Reign {
         self.raise_low_watermark(cx);
         self.watch_own_pace(cx);
         self.ask_who_stayed(cx);
         let slow = self.too_slow(cx);
         self.hear_late_answers(cx)?;
-        self.note_progress(stalled, cx.durable, cx.now);
+        self.note_progress(cx.durable, cx.now);
         self.change_in_sync_set(cx, slow);
         self.hand_over_and_leave(cx);
         self.ask_again(cx);
@@ -157,16 +157,28 @@ impl Primary {
         }
     }
 
-    /// Notes which copies are silent or stuck for this process's own sake, or because they have nothing to do.
-    fn note_progress(&mut self, stalled: bool, durable: Sequence, now: Duration) {
+    /// Notes which copies are silent or stuck because they have nothing to say or to do.
+    fn note_progress(&mut self, durable: Sequence, now: Duration) {
+        // Until the epoch is recorded no copy promises anything, so one that has said how far it is is asked nothing.
+        let gathers = self.takeover.opens_at().is_none();
         for peer in self.peers.values_mut() {
-            if stalled {
-                peer.signs.heard = peer.signs.heard.max((now + AFTER_STALL).saturating_sub(SILENCE));
-                peer.signs.moved = peer.signs.moved.max(now);
+            if gathers && peer.follows {
+                peer.signs.heard = now;
             }
             if peer.stream.acked >= durable.min(peer.stream.sent) {
                 peer.signs.moved = now;
             }
+        }
+    }
+
+    /// This process has stood still until `now`: the copies are given time, and none of them is slow for that.
+    pub(crate) fn excuse_copies(&mut self, now: Duration) {
+        self.pace.excuse();
+        for peer in self.peers.values_mut() {
+            peer.signs.heard = peer.signs.heard.max((now + AFTER_STALL).saturating_sub(SILENCE));
+            peer.signs.moved = peer.signs.moved.max(now);
+            peer.stream.pace.excuse();
+            peer.stream.share.excuse(now);
         }
     }
 

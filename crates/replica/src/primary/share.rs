@@ -64,6 +64,12 @@ impl Share {
         under_way == 0 || backlog.bytes < self.bytes_max / 2 && !backlog.window.is_full()
     }
 
+    /// Whoever measures has stood still until `now`: it begins anew.
+    pub(super) fn excuse(&mut self, now: Duration) {
+        (self.done, self.looked, self.held) = (0, now, false);
+        (self.held_since, self.slow_since) = (None, None);
+    }
+
     /// Time passes; `slow`: the copy takes much longer than others.
     pub(super) fn look(&mut self, slow: bool, now: Duration) {
         let time = now.saturating_sub(self.looked);

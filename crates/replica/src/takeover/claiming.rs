@@ -18,13 +18,10 @@ const STAGGER: Duration = Duration::from_millis(100);
 
 impl Secondary {
     /// A secondary whose primary is silent takes over.
-    pub(crate) fn watch_primary(&mut self, cx: &mut GroupCx, stalled: bool) {
+    pub(crate) fn watch_primary(&mut self, cx: &mut GroupCx) {
         self.depart(cx);
         self.cast_deferred_vote(cx);
         let now = cx.now;
-        if stalled {
-            self.heard = self.heard.max((now + AFTER_STALL).saturating_sub(GRACE));
-        }
         if cx.is_proposing() || !cx.may_claim() {
             return;
         }
@@ -41,6 +38,11 @@ impl Secondary {
         if now >= self.heard + GRACE + STAGGER * rank as u32 {
             self.claim(cx, false);
         }
+    }
+
+    /// This process has stood still until `now`: the primary is given time.
+    pub(crate) fn excuse_primary(&mut self, now: Duration) {
+        self.heard = self.heard.max((now + AFTER_STALL).saturating_sub(GRACE));
     }
 
     /// Proposes the next epoch, with this copy as primary. A process that starts must not go on in an epoch whose

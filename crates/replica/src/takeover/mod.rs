@@ -140,7 +140,7 @@ impl TakeOver {
     }
 
     /// The last place of earlier epochs; `None` while that place may still change, and this epoch must not be recorded.
-    fn opens_at(&self) -> Option<Sequence> {
+    pub(crate) fn opens_at(&self) -> Option<Sequence> {
         match self.stage {
             Stage::Gathering { .. } | Stage::Confirmed { .. } => None,
             Stage::Recording { opens_at } | Stage::Open { opens_at } => Some(opens_at),
