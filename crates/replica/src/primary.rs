@@ -207,6 +207,7 @@ impl Primary {
     /// The connection to the node that has `device` is up, and what was sent before is gone.
     pub(crate) fn on_peer_up(&mut self, cx: &mut GroupCx, device: DeviceId) {
         self.forget_peer(device);
+        self.repair.mend_again(device, cx.now);
         // Another process, perhaps.
         self.peers.entry(device).and_modify(|peer| peer.leaving = false);
         self.give_up_questions(cx);
@@ -216,6 +217,7 @@ impl Primary {
     /// The connection to the node that has `device` is gone.
     pub(crate) fn on_peer_down(&mut self, cx: &mut GroupCx, device: DeviceId) -> Reign {
         self.forget_peer(device);
+        self.repair.mend_again(device, cx.now);
         self.give_up_questions(cx);
         self.retry_waiting(cx);
         self.try_commit(cx)

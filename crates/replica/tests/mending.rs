@@ -264,3 +264,56 @@ fn a_heartbeat_that_overtakes_a_repair_does_no_harm() {
     cluster.pass(SECOND);
     assert_eq!(cluster.map(0), cluster.map(1));
 }
+
+/// A copy that is brought up to date takes a repair for none, since the layer is going for all that it knows; and goes
+/// on acknowledging what is written.
+#[test]
+fn a_repair_that_a_copy_has_dropped_is_asked_for_again_while_writes_go_on() {
+    let mut cluster = one_away(2, 3);
+    cluster.gone_repairs = 1;
+    cluster.heal();
+    for n in 11..=40 {
+        cluster.write(blocks(n, 500, 1)).unwrap();
+        cluster.pass(SECOND / 2);
+    }
+    assert_eq!((cluster.gone_repairs, cluster.config.in_sync.len()), (0, 2));
+    assert_eq!(cluster.map(0), cluster.map(1));
+}
+
+/// The second copy's block 5 is damaged, its primary knows, and the connection breaks at each step from there.
+#[test]
+fn the_mending_of_another_copys_block_outlives_its_connection() {
+    for step in 0..4 {
+        let mut cluster = Cluster::new(2);
+        (1..=9).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+        cluster.settle();
+        cluster.beat();
+        cluster.damaged = [(device(1), 5)].into();
+        if step == 0 {
+            // A write of the block is under way.
+            cluster.write(blocks(10, 5, 1)).unwrap();
+        }
+        cluster.group(1).found_damaged(LAYER, ChunkIndex(0), BlockIndex(5));
+        cluster.run(device(1));
+        while cluster.deliver_answer(device(0), device(1)) {}
+        if step >= 2 {
+            while cluster.load(device(0)) {}
+        }
+        if step >= 3 {
+            while cluster.deliver(device(0), device(1)) {}
+        }
+        cluster.disconnect(device(0), device(1));
+        while cluster.load(device(0)) | cluster.persist(device(0)) {}
+        cluster.tick_all(SECOND / 10);
+        if step >= 3 {
+            // Its device had not got it.
+            cluster.restart(1, 0);
+            cluster.damaged.insert((device(1), 5));
+        }
+        cluster.reconnect(1);
+        cluster.pass(SECOND);
+        assert!(cluster.damaged.is_empty(), "{step}");
+        assert_eq!(cluster.map(0), cluster.map(1));
+        assert_eq!(cluster.mended, [(device(1), BlockIndex(5))].into());
+    }
+}

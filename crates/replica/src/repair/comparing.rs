@@ -27,6 +27,7 @@ impl Primary {
         let blocks = digest::blocks(&extents);
         let spans = digest::spans(&blocks);
         comparison.digests = Some(blocks);
+        resync.note_answer(cx.now);
         let compare = Compare { pg: cx.pg, device, epoch, id, layer, chunk, light: false, spans };
         cx.act(Action::Send(device, Message::Compare(compare)));
     }
@@ -48,6 +49,7 @@ impl Primary {
         let spans = digest::spans(&blocks);
         comparison.digests = Some(blocks);
         let (layer, chunk) = (comparison.layer, comparison.chunk);
+        resync.note_answer(cx.now);
         let compare = Compare { pg: cx.pg, device, epoch, id, layer, chunk, light: true, spans };
         cx.act(Action::Send(device, Message::Compare(compare)));
     }

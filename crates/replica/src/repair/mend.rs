@@ -10,6 +10,9 @@ use std::time::Duration;
 /// scrub.
 const DAMAGED_MAX: usize = 1024;
 
+/// What was sent so long ago has arrived, if the connection has stood since.
+const ARRIVES: Duration = Duration::from_secs(10);
+
 /// A block that no copy could give may have been written since, after this time.
 const UNREPAIRABLE_FOR: Duration = Duration::from_secs(10);
 
@@ -22,6 +25,15 @@ pub(super) struct Mend {
     pub(super) flaw: Flaw,
     /// Copies that could not give the blocks either.
     pub(super) tried: Vec<DeviceId>,
+    /// People know that they are being written anew.
+    pub(super) told: bool,
+}
+
+impl Mend {
+    /// These blocks of the copy on `device` are to be written anew.
+    pub(super) fn new(device: DeviceId, blocks: BlockRange, flaw: Flaw) -> Mend {
+        Mend { device, blocks, flaw, tried: Vec::new(), told: false }
+    }
 }
 
 /// What a primary knows of damaged blocks.
@@ -32,6 +44,8 @@ pub(crate) struct Mending {
     pub(super) fetching: BTreeMap<u64, (DeviceId, Mend)>,
     /// Blocks of other copies, for which this copy's own blocks are being read.
     pub(super) reading: BTreeMap<u64, Mend>,
+    /// Blocks that were sent to other copies lately, and when: with the connection they may be lost.
+    pub(super) sent: VecDeque<(Duration, Mend)>,
     /// Blocks without a good copy that people were told of: every reader finds them again.
     pub(super) reported: BTreeSet<(LayerId, ChunkIndex, BlockIndex)>,
     /// When each block was last found to be damaged in every copy that could be asked (decision 0014).
@@ -53,13 +67,32 @@ impl Mending {
     pub(super) fn wait_alone(&mut self, mend: &Mend) {
         for n in 0..mend.blocks.count {
             let blocks = BlockRange { first: BlockIndex(mend.blocks.first.0 + n), count: 1, ..mend.blocks };
-            self.wait(Mend { device: mend.device, blocks, flaw: mend.flaw, tried: Vec::new() });
+            self.wait(Mend { told: mend.told, ..Mend::new(mend.device, blocks, mend.flaw) });
         }
     }
 
     pub(super) fn wait(&mut self, mend: Mend) {
         if self.queue.len() < DAMAGED_MAX {
             self.queue.push_back(mend);
+        }
+    }
+
+    /// Blocks are on their way to another copy.
+    pub(super) fn note_sent(&mut self, mend: Mend, now: Duration) {
+        let arrived = |(at, _): &(Duration, Mend)| now.saturating_sub(*at) >= ARRIVES;
+        while self.sent.len() >= DAMAGED_MAX || self.sent.front().is_some_and(arrived) {
+            self.sent.pop_front();
+        }
+        self.sent.push_back((now, Mend { told: true, ..mend }));
+    }
+
+    /// The connection to the copy on `device` is gone, or new: what was on its way there lately is sent again.
+    pub(super) fn send_again(&mut self, device: DeviceId, now: Duration) {
+        let (lost, sent) = std::mem::take(&mut self.sent).into_iter().partition(|(_, mend)| mend.device == device);
+        self.sent = sent;
+        let lost: VecDeque<(Duration, Mend)> = lost;
+        for (_, mend) in lost.into_iter().filter(|(at, _)| now.saturating_sub(*at) < ARRIVES) {
+            self.wait(mend);
         }
     }
 

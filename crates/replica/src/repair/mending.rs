@@ -39,6 +39,9 @@ impl Primary {
     /// Bad blocks are being written anew. What differed is named by the scrub that found it, which may have ended.
     fn tell_mended(&mut self, cx: &mut GroupCx, mend: &Mend) {
         let Mend { device, blocks: range, flaw, .. } = *mend;
+        if mend.told {
+            return;
+        }
         let noted = self.scrub_mut().map(|scrub| scrub.mended(device, &range)).is_some();
         cx.act(Action::Mended { device, range, scrubbing: noted || flaw == Flaw::Differs });
     }
@@ -51,7 +54,7 @@ impl Primary {
             let blocks = BlockRange { count, ..left };
             left = BlockRange { first: BlockIndex(left.first.0 + count), count: left.count - count, ..left };
             if !self.repair.mending.knows(device, &blocks) {
-                self.repair.mending.wait(Mend { device, blocks, flaw, tried: Vec::new() });
+                self.repair.mending.wait(Mend::new(device, blocks, flaw));
             }
         }
         self.run_mends(cx);
@@ -78,6 +81,8 @@ impl Primary {
                 if self.is_with_us(mend.device) {
                     self.repair.mending.reading.insert(id, mend);
                     cx.act(Action::LoadBlocks { id, range });
+                } else if self.peers.contains_key(&mend.device) {
+                    self.repair.mending.wait(mend); // It is away for a moment, or is brought up to date.
                 }
                 continue;
             }
@@ -109,9 +114,11 @@ impl Primary {
     ) -> Option<Result<Vec<Extent>, IoStatus>> {
         let Some(mut mend) = self.repair.mending.reading.remove(&id) else { return Some(contents) };
         match contents {
+            Ok(_) if !self.is_with_us(mend.device) => self.repair.mending.wait(mend),
             Ok(extents) => {
                 self.tell_mended(cx, &mend);
                 self.send_repairs(cx, mend.device, None, mend.blocks, extents);
+                self.repair.mending.note_sent(mend, cx.now);
             }
             Err(_) if mend.blocks.count > 1 => self.repair.mending.wait_alone(&mend),
             Err(_) => {

@@ -64,6 +64,11 @@ impl Repair {
         self.repairs.forget(device);
     }
 
+    /// The connection to the copy on `device` is gone, or new.
+    pub(crate) fn mend_again(&mut self, device: DeviceId, now: Duration) {
+        self.mending.send_again(device, now);
+    }
+
     /// A scrub is under way.
     pub(crate) fn is_scrubbing(&self) -> bool {
         self.scrub.is_some()

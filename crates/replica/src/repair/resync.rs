@@ -43,6 +43,8 @@ enum Phase {
 pub(crate) struct Resync {
     phase: Phase,
     base: Sequence,
+    /// When the copy was last asked for something of this, or has answered. What it says of writes is no answer.
+    answered: Duration,
     /// Names the listing of changes.
     listing: u64,
     /// The copy has kept which writes it need not apply again.
@@ -74,6 +76,7 @@ impl Resync {
         Resync {
             phase: Phase::Asked,
             base,
+            answered: Duration::ZERO,
             listing: 0,
             noted: false,
             is_new: false,
@@ -93,6 +96,18 @@ impl Resync {
     /// The copy has not begun yet.
     pub(super) fn is_asked(&self) -> bool {
         self.phase == Phase::Asked
+    }
+
+    /// The copy is asked for something, or has answered.
+    pub(super) fn note_answer(&mut self, now: Duration) {
+        self.answered = self.answered.max(now);
+    }
+
+    /// The copy owes answers, and has given none for `patience`. A repair may be dropped on a connection that stays: by
+    /// a node to which the layer is one that goes.
+    pub(super) fn is_unanswered(&self, patience: Duration, now: Duration) -> bool {
+        let asked = self.comparing.values().any(|comparison| comparison.digests.is_some());
+        (self.is_asked() || asked || !self.repairing.is_empty()) && now >= self.answered + patience
     }
 
     /// Up to where the copy is brought; what is ordered later it is sent as a secondary.

@@ -77,18 +77,10 @@ impl Primary {
         let (now, committed) = (cx.now, cx.tail.committed());
         let learners: Vec<DeviceId> = self.learners(cx).collect();
         let failed = |peer: &Peer| {
-            let waits = match &peer.standing {
-                Standing::Learning(resync) => {
-                    resync.is_asked()
-                        || !resync.repairing.is_empty()
-                        || resync.comparing.values().any(|comparison| comparison.digests.is_some())
-                        || peer.stream.acked < peer.stream.sent
-                }
-                _ => false,
-            };
-            let asked = matches!(&peer.standing, Standing::Learning(resync) if resync.is_asked());
-            let patience = if asked { FIRST_WORD } else { PATIENCE };
-            waits && now >= peer.signs.heard + patience || !peer.counts() && peer.stream.sent < committed
+            let Standing::Learning(resync) = &peer.standing else { return false };
+            let patience = if resync.is_asked() { FIRST_WORD } else { PATIENCE };
+            let is_silent = peer.stream.acked < peer.stream.sent && now >= peer.signs.heard + patience;
+            is_silent || resync.is_unanswered(patience, now) || peer.stream.sent < committed
         };
         let failed: Vec<DeviceId> = self.peers.iter().filter(|(_, p)| failed(p)).map(|(d, _)| *d).collect();
         failed.into_iter().for_each(|device| self.forget_learner(device));
@@ -112,7 +104,9 @@ impl Primary {
             return;
         }
         self.has_learners = true;
-        self.peers.insert(device, Peer::learning(Resync::new(base), base, end, backlog, now));
+        let mut resync = Resync::new(base);
+        resync.note_answer(now);
+        self.peers.insert(device, Peer::learning(resync, base, end, backlog, now));
         let note = cx.sessions.to_note();
         let note_checksum = checksum(&note);
         let learn = Learn { pg: cx.pg, device, epoch: self.epoch(), since, base, note_checksum, note };
@@ -246,6 +240,7 @@ impl Primary {
         }
         let (resync, heard) = self.resync(device)?;
         *heard = now;
+        resync.note_answer(now);
         Some(resync)
     }
 }

@@ -61,6 +61,7 @@ impl Primary {
             return;
         };
         *heard = cx.now;
+        resync.note_answer(cx.now);
         let bytes =
             extents.iter().map(|extent| if let Extent::Data { bytes, .. } = extent { bytes.len() as u64 } else { 0 });
         resync.sent(&blocks, bytes.sum());
@@ -85,6 +86,7 @@ impl Primary {
         let Some(Reading { device, blocks }) = self.repair.repairs.reading.remove(&id) else { return true };
         if let Some((resync, heard)) = self.resync(device) {
             *heard = now;
+            resync.note_answer(now);
             let sum = checksums.as_ref().ok().and_then(|sums| sums.get(usize::from(blocks.first.0)).copied());
             match sum {
                 // Nobody knows what it should be. What a copy had before may be the last that there is of it; a new one

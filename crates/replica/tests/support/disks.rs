@@ -76,8 +76,9 @@ impl Cluster {
             }
             Action::LoadPrepared(sequence, epoch) => {
                 assert!(sequence > copy.live.committed, "the store gives back only what is not applied yet");
-                let body = copy.live.writes[&sequence].body.clone();
-                copy.group.prepared_loaded(sequence, epoch, Some(body));
+                let readable = !self.unreadable_logs.contains(&me);
+                let body = readable.then(|| copy.live.writes[&sequence].body.clone());
+                copy.group.prepared_loaded(sequence, epoch, body);
             }
             Action::LoadEdge { merge, block } => self.edges.push_back((me, merge, block.first, block.chunk)),
             Action::SendPrepare(to, prepare, _) => {

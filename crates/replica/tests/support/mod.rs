@@ -82,6 +82,10 @@ pub struct Cluster {
     pub unreadable_maps: BTreeSet<DeviceId>,
     /// Questions of scrubs are lost on their way.
     pub deaf_to_scrubs: bool,
+    /// So many repairs are taken for none by who gets them: the layer is one that it does not have any more.
+    pub gone_repairs: u32,
+    /// Copies whose device can't read back what is prepared.
+    pub unreadable_logs: BTreeSet<DeviceId>,
     /// Reports of scrubs.
     pub scrubbed: Vec<ScrubReport>,
     /// What each of them has found.
@@ -138,6 +142,8 @@ impl Cluster {
             refused: BTreeSet::new(),
             unreadable_maps: BTreeSet::new(),
             deaf_to_scrubs: false,
+            gone_repairs: 0,
+            unreadable_logs: BTreeSet::new(),
             scrubbed: Vec::new(),
             findings: Vec::new(),
             mended: BTreeSet::new(),

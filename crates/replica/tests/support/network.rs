@@ -48,6 +48,7 @@ impl Cluster {
             Message::Compare(_) if self.deaf_to_scrubs => {}
             Message::Compare(compare) => group.compare(Client::Conn(conn), compare),
             Message::HandOver(hand_over) => group.inherit(Client::Conn(conn), hand_over),
+            Message::Repair(_) if self.gone_repairs > 0 => self.gone_repairs -= 1,
             Message::Repair(repair) => group.repair(Client::Conn(conn), repair).expect("the primary keeps the order"),
             other => panic!("{other:?}"),
         }
