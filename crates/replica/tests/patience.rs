@@ -83,3 +83,19 @@ fn a_new_primary_that_waits_for_a_copy_in_vain_keeps_those_that_have_answered() 
         assert_eq!(cluster.config.in_sync, [device(1), device(2)].into(), "{rule:?}");
     }
 }
+
+/// What a new primary has prepared before, and can't read for a moment, another copy is sent when it can be read.
+#[test]
+fn a_prepared_write_that_could_not_be_read_is_read_again() {
+    let mut cluster = Cluster::new(2);
+    cluster.write(blocks(1, 0, 1)).unwrap();
+    cluster.restart(0, 1);
+    cluster.unreadable_logs = [device(0)].into();
+    cluster.reconnect(0);
+    cluster.pass(2 * SECOND);
+    assert_eq!(cluster.committed(0), 0);
+    cluster.unreadable_logs.clear();
+    cluster.pass(SECOND / 2);
+    assert_eq!((cluster.state(0), cluster.config.in_sync.len()), (GroupState::Active, 2));
+    assert_eq!((cluster.committed(0), cluster.map(0)), (1, cluster.map(1)));
+}

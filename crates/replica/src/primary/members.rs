@@ -83,10 +83,11 @@ impl Primary {
         self.ask_who_stayed(cx);
         let slow = self.too_slow(cx);
         self.hear_late_answers(cx)?;
-        self.note_progress(cx.durable, cx.now);
+        self.note_progress(cx.durable, cx.tail.end(), cx.now);
         self.change_in_sync_set(cx, slow);
         self.hand_over_and_leave(cx);
         self.ask_again(cx);
+        self.send_again(cx);
         self.gather(cx);
         self.watch_learners(cx);
         self.give_up_questions(cx);
@@ -158,11 +159,11 @@ impl Primary {
     }
 
     /// Notes which copies are silent or stuck because they have nothing to say or to do.
-    fn note_progress(&mut self, durable: Sequence, now: Duration) {
-        // Until the epoch is recorded no copy promises anything, so one that has said how far it is is asked nothing.
+    fn note_progress(&mut self, durable: Sequence, end: Sequence, now: Duration) {
+        // Until the epoch is recorded no copy promises anything, so one that lacks nothing owes no word.
         let gathers = self.takeover.opens_at().is_none();
         for peer in self.peers.values_mut() {
-            if gathers && peer.follows {
+            if gathers && peer.follows && peer.stream.acked >= end {
                 peer.signs.heard = now;
             }
             if peer.stream.acked >= durable.min(peer.stream.sent) {

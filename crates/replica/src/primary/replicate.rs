@@ -49,6 +49,15 @@ impl Primary {
         }
     }
 
+    /// Sends what could not be read back from the log, and perhaps can be now. A copy that is not sent it for long is
+    /// left behind.
+    pub(crate) fn send_again(&mut self, cx: &mut GroupCx) {
+        if self.loading.is_none() {
+            let devices: Vec<DeviceId> = self.peers.keys().copied().collect();
+            devices.into_iter().for_each(|device| self.send_prepares(cx, device));
+        }
+    }
+
     /// A prepared write's blocks are back from the log; `None` when the device could not read them.
     pub(crate) fn on_prepared_loaded(
         &mut self,
