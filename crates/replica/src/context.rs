@@ -47,6 +47,8 @@ pub(crate) struct GroupCx {
     pub(crate) now: Duration,
     /// Every in-sync copy holds everything up to here, as far as this copy has heard.
     low_watermark: Sequence,
+    /// This copy has committed writes that its group does not know of (0007), as far as this process has found.
+    pub(crate) is_ahead: bool,
     /// Questions of primaries that this copy has begun to answer: their names, apart from those of a primary's own
     /// wishes.
     questions: u64,
@@ -99,6 +101,7 @@ impl GroupCx {
             condition: Condition::default(),
             now,
             low_watermark: Sequence::ZERO,
+            is_ahead: false,
             questions: 0,
             notes: 0,
             allowance: Allowance::default(),

@@ -96,15 +96,14 @@ fn a_restarted_copy_makes_the_new_primary_wait_for_what_it_may_have_promised() {
     assert!(cluster.now >= restarted + GRACE, "the promise of the process before had not run out");
 }
 
-/// What should never come about: the configuration was set back, and a copy has committed what the group has forgotten.
-#[test]
-fn a_copy_that_has_committed_more_than_its_primary_is_left_alone_and_people_are_told() {
+/// What should never come about: the configuration was set back, and a copy has committed three writes that the group
+/// has forgotten. The other copy, which was in sync then, reigns alone.
+fn set_back() -> Cluster {
     let mut cluster = Cluster::new(2);
     cluster.isolate(1);
     (1..=3).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
     cluster.pass(Duration::from_secs(3));
     assert_eq!((cluster.committed(0), cluster.config.in_sync.len()), (3, 1));
-    // The configuration is set back: the other copy was in sync, and now reigns alone.
     let (version, epoch) = (cluster.config.version + 1, cluster.config.epoch.next());
     let in_sync = [device(1)].into();
     let away = [(device(0), Sequence(0))].into();
@@ -120,10 +119,42 @@ fn a_copy_that_has_committed_more_than_its_primary_is_left_alone_and_people_are_
     cluster.inform(0);
     cluster.inform(1);
     cluster.pass(Duration::from_secs(3));
+    assert!(cluster.group(1).is_primary());
+    cluster.history.clear();
+    cluster
+}
+
+#[test]
+fn a_copy_that_has_committed_more_than_its_primary_is_left_alone_and_people_are_told() {
+    let mut cluster = set_back();
     cluster.heal();
     cluster.pass(Duration::from_secs(5));
     assert_eq!((cluster.primary(), cluster.state(1)), (1, GroupState::CopyAhead(device(0))));
     assert_eq!((cluster.committed(0), cluster.order(0).len()), (3, 3), "nothing of it is dropped");
+}
+
+/// The primary has ordered as many writes by then, and their places come right behind what the copy holds.
+#[test]
+fn a_copy_that_is_ahead_takes_nothing_that_comes_behind_its_refusal() {
+    let mut cluster = set_back();
+    (4..=7).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    cluster.heal();
+    cluster.tick_all(TICK);
+    while cluster.deliver(device(1), device(0)) {}
+    cluster.pass(Duration::from_secs(1));
+    assert_eq!((cluster.group(0).prepared(), cluster.committed(0)), (Sequence(3), 3));
+}
+
+/// Places alone would say that the copy lacks something: its first writes are others than the group's.
+#[test]
+fn a_copy_that_was_ahead_is_left_alone_when_the_group_has_written_as_much() {
+    let mut cluster = set_back();
+    cluster.heal();
+    cluster.pass(Duration::from_secs(1));
+    (11..=20).for_each(|n| cluster.write(blocks(n, n as u16, 1)).unwrap());
+    cluster.pass(Duration::from_secs(30));
+    assert_eq!((cluster.committed(1), cluster.state(1)), (10, GroupState::CopyAhead(device(0))));
+    assert_eq!((cluster.committed(0), cluster.map(0).len()), (3, 3), "it is as it was");
 }
 
 /// A secondary must not drop what it has prepared in an older epoch beyond the place at which the new one begins.

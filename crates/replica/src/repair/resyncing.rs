@@ -125,6 +125,7 @@ impl Primary {
         }
         if asked && resync.base() == ok.base {
             resync.begin(ok.complete, id);
+            self.repair.ahead.remove(&device);
             cx.act(Action::ListChanges { id, device, after: ok.complete });
         } else if resync.base() == ok.base {
             resync.note_kept();

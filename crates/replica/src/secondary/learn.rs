@@ -19,12 +19,16 @@ impl Secondary {
         if !self.listen_to(cx, from, learn.epoch) {
             return;
         }
-        if learn.base < cx.tail.committed() {
+        cx.is_ahead |= learn.base < cx.tail.committed();
+        if cx.is_ahead {
             // 0007: the group has lost what this copy has committed, and this copy may be the only one that holds those
-            // writes. So they stay, and people must know.
-            let (pg, device, base) = (cx.pg, cx.me, cx.tail.committed());
+            // writes. So they stay, and people must know; also when the group has written as much since, which is
+            // something else.
+            let (pg, device, base) = (cx.pg, cx.me, cx.tail.committed().max(learn.base.next()));
             let refusal = LearnOk { pg, device, epoch: learn.epoch, base, complete: learn.since };
             self.send_to_primary(cx, Message::LearnOk(refusal));
+            // What comes behind the question follows on what this copy does not have.
+            self.primary = None;
             return;
         }
         // What was committed when this copy was left behind is durable here, and the same as everywhere. What this copy
