@@ -222,3 +222,30 @@ fn a_block_gets_another_key_if_it_holds_what_was_read() {
     cluster.settle();
     assert_eq!((cluster.order(0), cluster.key_of(0, Sequence(1))), (vec![RequestId(3)], Some(second)));
 }
+
+/// One write after the other of whole blocks is committed, and there is always another one on its way.
+fn keep_writing(cluster: &mut Cluster, from: u64, write: impl Fn(u64) -> WriteRequest) {
+    for n in from..from + 30 {
+        cluster.write(write(n)).unwrap();
+        let _ = (cluster.persist(device(0)), cluster.deliver(device(0), device(1)), cluster.persist(device(1)));
+        let _ = (cluster.deliver_answer(device(0), device(1)), cluster.load_edge());
+    }
+}
+
+#[test]
+fn a_merge_gets_its_turn_although_whole_blocks_keep_coming() {
+    let mut cluster = Cluster::new(2);
+    cluster.write(blocks(1, 0, 1)).unwrap();
+    cluster.write(bytes(2, 0, 512)).unwrap();
+    keep_writing(&mut cluster, 3, |n| blocks(n, 0, 1));
+    assert_eq!(cluster.answered.get(&RequestId(2)), Some(&Ok(())));
+}
+
+#[test]
+fn a_write_of_two_blocks_gets_its_turn_although_each_is_merged_again_and_again() {
+    let mut cluster = Cluster::new(2);
+    cluster.write(bytes(1, 0, 512)).unwrap();
+    cluster.write(blocks(2, 0, 2)).unwrap();
+    keep_writing(&mut cluster, 3, |n| bytes(n, (n % 2) as u32 * BLOCK_SIZE as u32, 512));
+    assert_eq!(cluster.answered.get(&RequestId(2)), Some(&Ok(())));
+}
