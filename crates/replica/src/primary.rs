@@ -135,7 +135,9 @@ impl Primary {
 
     /// No other write to these blocks may be ordered now.
     pub(crate) fn is_held(&self, blocks: &BlockRange) -> bool {
-        self.merges.touches(blocks) || self.repair.hold(blocks)
+        let reserves = |peer: &Peer| matches!(&peer.standing, Standing::Learning(resync) if resync.reserves(blocks));
+        let is_reserved = self.has_learners && self.peers.values().any(reserves);
+        is_reserved || self.merges.touches(blocks) || self.repair.hold(blocks)
     }
 
     pub(crate) fn counting(&self) -> impl Iterator<Item = &Peer> {

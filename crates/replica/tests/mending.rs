@@ -317,3 +317,28 @@ fn the_mending_of_another_copys_block_outlives_its_connection() {
         assert_eq!(cluster.mended, [(device(1), BlockIndex(5))].into());
     }
 }
+
+/// There is always a write of the block on its way, so it could never be read for the copy.
+#[test]
+fn a_block_that_is_written_without_a_break_keeps_no_copy_out() {
+    let mut cluster = one_away(2, 3);
+    cluster.heal();
+    cluster.write(blocks(11, 3, 1)).unwrap();
+    for n in 12..=150 {
+        cluster.write(blocks(n, 3, 1)).unwrap();
+        cluster.tick_all(SECOND / 10);
+        cluster.beat();
+        cluster.persist(device(0));
+        while cluster.deliver(device(0), device(1))
+            | cluster.persist(device(1))
+            | cluster.deliver_answer(device(0), device(1))
+            | cluster.load(device(0))
+            | cluster.load(device(1))
+            | cluster.decide()
+        {}
+    }
+    assert_eq!(cluster.config.in_sync.len(), 2);
+    cluster.pass(SECOND);
+    assert!((11..=150).all(|n| cluster.answered.get(&RequestId(n)) == Some(&Ok(()))), "nothing is held for long");
+    assert_eq!(cluster.map(0), cluster.map(1));
+}

@@ -14,6 +14,9 @@ const REFUSED_FOR: Duration = Duration::from_secs(600);
 /// Such blocks that are remembered.
 const REFUSED_MAX: usize = 1024;
 
+/// Blocks that writes have been under way to for so long are read next: further writes to them wait.
+const RESERVE_AFTER: Duration = Duration::from_secs(1);
+
 /// What could not be read is tried again after this time.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 
@@ -66,6 +69,10 @@ pub(crate) struct Resync {
     marks: BTreeSet<(LayerId, ChunkIndex, BlockIndex)>,
     /// Blocks that differ.
     pub(super) found: VecDeque<BlockRange>,
+    /// Of those, some that could not be read yet because writes to them were under way, and since when.
+    blocked: Option<(BlockRange, Duration)>,
+    /// No write to these blocks is ordered until they have been read.
+    reserved: Option<BlockRange>,
     /// Repairs under way.
     pub(super) repairing: BTreeMap<u64, BlockRange>,
     progress: ResyncProgress,
@@ -88,6 +95,8 @@ impl Resync {
             try_at: Duration::ZERO,
             marks: BTreeSet::new(),
             found: VecDeque::new(),
+            blocked: None,
+            reserved: None,
             repairing: BTreeMap::new(),
             progress: ResyncProgress::default(),
         }
@@ -187,6 +196,21 @@ impl Resync {
     fn is_put_off(&self, layer: LayerId, chunk: ChunkIndex) -> bool {
         let withheld = self.withheld.iter().map(|blocks| (blocks.layer, blocks.chunk));
         self.unreadable.iter().copied().chain(withheld).any(|(below, of)| of == chunk && below < layer)
+    }
+
+    /// These could not be read yet, because writes to them are under way: they wait with the others. If that goes on and
+    /// on, the first of them is reserved.
+    pub(super) fn put_back(&mut self, mut blocked: VecDeque<BlockRange>, now: Duration) {
+        let first = blocked.front().map(|blocks| (*blocks, now));
+        self.found.append(&mut blocked);
+        self.blocked = self.blocked.filter(|(blocks, _)| self.found.contains(blocks)).or(first);
+        let for_long = self.blocked.filter(|(_, since)| now >= *since + RESERVE_AFTER);
+        self.reserved = for_long.map(|(blocks, _)| blocks);
+    }
+
+    /// No write to these blocks may be ordered now.
+    pub(crate) fn reserves(&self, blocks: &BlockRange) -> bool {
+        self.reserved.is_some_and(|reserved| reserved.overlaps(blocks))
     }
 
     /// The next chunk to be compared, and whether it is one of a descendant's.

@@ -192,7 +192,7 @@ impl Primary {
             cx.allowance.take(usize::from(blocks.count) * BLOCK_SIZE);
             cx.act(Action::LoadBlocks { id, range: blocks });
         }
-        resync.found.append(&mut blocked);
+        resync.put_back(blocked, now);
         while resync.comparing.len() < COMPARES_MAX && resync.found.len() < FOUND_MAX && cx.allowance.is_open() {
             let Some((layer, chunk, of_descendant)) = resync.next_chunk() else { break };
             cx.allowance.take(CHUNK_SIZE);
