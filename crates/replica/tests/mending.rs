@@ -342,3 +342,22 @@ fn a_block_that_is_written_without_a_break_keeps_no_copy_out() {
     assert!((11..=150).all(|n| cluster.answered.get(&RequestId(n)) == Some(&Ok(()))), "nothing is held for long");
     assert_eq!(cluster.map(0), cluster.map(1));
 }
+
+/// A block that a device refused once is not one that it has refused ever since.
+#[test]
+fn a_block_that_a_device_refuses_now_and_then_is_not_lost() {
+    let mut cluster = one_away(2, 3);
+    for _ in 0..2 {
+        cluster.refused = [(device(0), 3)].into();
+        cluster.heal();
+        cluster.pass(10 * SECOND);
+        assert!(cluster.damaged.is_empty(), "nothing was called lost");
+        cluster.isolate(1);
+        cluster.refused.clear();
+        cluster.pass(700 * SECOND);
+    }
+    cluster.heal();
+    cluster.pass(10 * SECOND);
+    assert_eq!(cluster.config.in_sync.len(), 2);
+    assert_eq!(cluster.map(0), cluster.map(1));
+}

@@ -11,6 +11,10 @@ mod tests;
 /// A block that the device refuses to read counts as damaged after this time (decision 0014).
 const REFUSED_FOR: Duration = Duration::from_secs(600);
 
+/// A block that nobody has tried to read for so long may have been readable meanwhile: the device has not refused it
+/// since.
+const REFUSED_ANEW: Duration = Duration::from_secs(60);
+
 /// Such blocks that are remembered.
 const REFUSED_MAX: usize = 1024;
 
@@ -299,8 +303,8 @@ pub(crate) struct Repairs {
     pub(super) reading: BTreeMap<u64, Reading>,
     /// Blocks among them that can't be read, and of which the checksums are being looked up.
     pub(super) losing: BTreeSet<u64>,
-    /// Single blocks that can't be read, and since when.
-    pub(super) refused: BTreeMap<BlockRange, Duration>,
+    /// Single blocks that can't be read: since when, and when they were last tried.
+    pub(super) refused: BTreeMap<BlockRange, (Duration, Duration)>,
     pub(super) named: u64,
 }
 
@@ -316,11 +320,13 @@ impl Repairs {
     }
 
     pub(super) fn is_refused_for_long(&mut self, blocks: &BlockRange, now: Duration) -> bool {
+        self.refused.retain(|_, (_, tried)| now.saturating_sub(*tried) < REFUSED_ANEW);
         if blocks.count > 1 || self.refused.len() >= REFUSED_MAX && !self.refused.contains_key(blocks) {
             return false;
         }
-        let since = *self.refused.entry(*blocks).or_insert(now);
-        now.saturating_sub(since) >= REFUSED_FOR
+        let (since, tried) = self.refused.entry(*blocks).or_insert((now, now));
+        *tried = now;
+        now.saturating_sub(*since) >= REFUSED_FOR
     }
 
     /// Nothing is read for the copy on `device` any more.
