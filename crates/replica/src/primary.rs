@@ -159,7 +159,7 @@ impl Primary {
         // A copy that was about to join, and that no proposal names, need not be waited for (0013, leaving).
         if peer.may_be_in_sync() {
             peer.follows = false;
-            peer.signs.asked = Duration::ZERO;
+            (peer.signs.asked, peer.signs.questions, peer.signs.answers) = (Duration::ZERO, 0, 0);
             (peer.stream.backlog, peer.stream.missed) = (Backlog::default(), false);
         } else {
             self.forget_learner(device);
@@ -211,7 +211,7 @@ impl Primary {
         self.forget_peer(device);
         self.repair.mend_again(device, cx.now);
         // Another process, perhaps.
-        self.peers.entry(device).and_modify(|peer| peer.leaving = false);
+        self.peers.entry(device).and_modify(Peer::stays);
         self.give_up_questions(cx);
         self.send_new_epoch(cx, device);
     }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::support::*;
+use azekura_base::*;
 use azekura_replica::*;
 use std::time::Duration;
 
@@ -72,4 +73,57 @@ fn a_promise_to_an_earlier_reign_counts_for_no_later_one() {
     assert!(cluster.read(0, 0).is_err(), "that was a promise for the first reign");
     cluster.beat();
     assert!(cluster.read(0, 0).is_ok());
+}
+
+/// A copy's leave crosses a question of its primary, and the copy goes on after all: the primary does not know that it
+/// may answer readers again. Nobody has written for a while, so it is not left behind before the next write.
+#[test]
+fn a_copy_whose_leave_has_crossed_a_question_answers_no_reader_with_what_is_old() {
+    for leased_before in [false, true] {
+        let mut cluster = Cluster::new(3);
+        cluster.write(blocks(1, 0, 1)).unwrap();
+        cluster.settle();
+        cluster.pass(Duration::from_secs(6));
+        cluster.connect(device(0), device(1));
+        for _ in 0..9 {
+            cluster.now += TICK;
+            let now = cluster.now;
+            cluster.group(0).tick(now);
+            cluster.run(device(0));
+        }
+        // The first of two questions is answered; the second is on its way.
+        assert!(cluster.deliver(device(0), device(1)));
+        assert!(cluster.deliver_answer(device(0), device(1)));
+        if !leased_before {
+            cluster.hang(1, true);
+            cluster.hang(1, false);
+        }
+        cluster.beat();
+        if leased_before {
+            // What the primary has just sent is not there yet when the copy takes leave.
+            cluster.hang(1, true);
+            cluster.hang(1, false);
+        }
+        assert!(cluster.deliver(device(0), device(1)), "the second question");
+        if leased_before {
+            let (epoch, committed, now) = (cluster.group(0).epoch(), cluster.group(0).committed(), cluster.now);
+            assert!(cluster.group(1).heartbeat(epoch, committed, committed, now + LEASE, now));
+            assert!(cluster.read(1, 0).is_ok());
+        }
+        while cluster.deliver_answer(device(0), device(1)) {}
+        cluster.beat();
+        cluster.write(blocks(2, 0, 1)).unwrap();
+        for _ in 0..30 {
+            // The copy hears nothing more of what is written.
+            cluster.tick_all(TICK / 10);
+            while cluster.decide()
+                | cluster.persist(device(0))
+                | cluster.deliver(device(0), device(2))
+                | cluster.persist(device(2))
+                | cluster.deliver_answer(device(0), device(2))
+            {}
+            let acknowledged = cluster.answered.get(&RequestId(2)) == Some(&Ok(()));
+            assert!(!acknowledged || cluster.read(1, 0) != Ok(1), "{leased_before}: acknowledged, and not read");
+        }
+    }
 }

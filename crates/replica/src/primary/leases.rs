@@ -69,6 +69,7 @@ impl Primary {
         let follow = self.peers.iter().filter(|(_, peer)| peer.follows && peer.counts());
         follow.map(move |(device, peer)| {
             let stays = matches!(peer.standing, Standing::InSync)
+                && !peer.leaving
                 && cx.config.members.contains(device)
                 && self.proposals_in_doubt.iter().all(|(_, in_sync)| in_sync.contains(device))
                 && peer.diverged_at.is_none()

@@ -31,7 +31,8 @@ impl Primary {
     pub(crate) fn ask_who_stayed(&mut self, cx: &mut GroupCx) {
         for (device, peer) in &mut self.peers {
             if peer.leaving && matches!(peer.standing, Standing::InSync) && cx.links.take_stayed(*device, cx.now) {
-                (peer.leaving, peer.follows, peer.signs.asked) = (false, false, Duration::ZERO);
+                peer.stays();
+                (peer.follows, peer.signs.asked) = (false, Duration::ZERO);
             }
         }
     }
@@ -75,8 +76,9 @@ impl Primary {
             self.retry_waiting(cx);
             return self.try_commit(cx);
         }
+        let open = self.is_open();
         if let Some(peer) = self.peers.get_mut(&device) {
-            (peer.leaving, peer.leases.reads_until) = (true, Duration::ZERO);
+            peer.leaves(open);
             self.predecessor_stopped(cx, device);
             return self.watch_copies(cx);
         }

@@ -57,7 +57,7 @@ impl Primary {
                     retries.put_off(*device, LAGGED_RETRY, now);
                 }
                 // 0007: nothing is committed without a copy that may still answer readers by itself.
-                takeover.wait_for_readers(peer.leases.reads_until);
+                takeover.wait_for_readers(peer.leases.reads_until());
                 false
             }
             Standing::InSync => true,

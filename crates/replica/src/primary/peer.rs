@@ -49,8 +49,18 @@ pub(crate) struct Stream {
 pub(crate) struct Leases {
     /// Until when the copy follows nobody else: its promise, as far as this primary may count on it (0004).
     pub(crate) lease_until: Duration,
-    /// Until when the copy may answer readers by itself. It is not left behind before (0007).
+    /// Until when the copy may answer readers by itself, if it has not given that up. It is not left behind before
+    /// (0007).
     pub(crate) reads_until: Duration,
+    /// The copy has given it up, and nothing is on its way there that could have it go on.
+    pub(crate) reads_given_up: bool,
+}
+
+impl Leases {
+    /// Until when the copy may answer readers by itself.
+    pub(crate) fn reads_until(&self) -> Duration {
+        if self.reads_given_up { Duration::ZERO } else { self.reads_until }
+    }
 }
 
 /// When a copy has shown that it is there.
@@ -60,6 +70,10 @@ pub(crate) struct Signs {
     pub(crate) heard: Duration,
     /// When the copy was last asked how far it is.
     pub(crate) asked: Duration,
+    /// So many such questions were sent on the present connection.
+    pub(crate) questions: u32,
+    /// So many of them were answered, at least.
+    pub(crate) answers: u32,
     /// When the copy last had nothing to make durable, or made something durable.
     pub(crate) moved: Duration,
 }
@@ -110,7 +124,7 @@ impl Peer {
                 pace: Pace::default(),
             },
             leases: Leases::default(),
-            signs: Signs { heard: now, asked: Duration::ZERO, moved: now },
+            signs: Signs { heard: now, asked: Duration::ZERO, questions: 0, answers: 0, moved: now },
         }
     }
 
@@ -121,6 +135,21 @@ impl Peer {
         (peer.stream.sent, peer.stream.again, peer.stream.acked) = (base, again, base);
         peer.stream.backlog = backlog;
         peer
+    }
+
+    /// The copy has said that it promises nothing and answers no reader any more. In this epoch it may have been told
+    /// that it may, if that is `open`.
+    pub(crate) fn leaves(&mut self, open: bool) {
+        self.leaving = true;
+        // A copy that has taken leave goes on when it is asked how far it is. It has got the first question of a
+        // connection before it says anything there.
+        let may_be_asked = self.signs.questions > self.signs.answers.max(1);
+        self.leases.reads_given_up = !(open && may_be_asked);
+    }
+
+    /// The copy has not taken leave, or goes on after all.
+    pub(crate) fn stays(&mut self) {
+        (self.leaving, self.leases.reads_given_up) = (false, false);
     }
 
     /// The copy has what the primary has committed, and can be asked for blocks.

@@ -53,7 +53,7 @@ impl CopyView {
             diverged_at: peer.diverged_at,
             acked: peer.stream.acked,
             leased: now < peer.leases.lease_until,
-            reads: now < peer.leases.reads_until,
+            reads: now < peer.leases.reads_until(),
             leaving: peer.leaving,
             named: peer.named.is_some(),
         }
@@ -140,7 +140,8 @@ impl SetView<'_> {
     /// Invariant 4, 0007: what was acknowledged while nothing waited for the copy must be durable on it, too; and the
     /// copy counts for leases from the proposal on, so the copy must have given a lease.
     fn may_join(&self, copy: &CopyView) -> bool {
-        copy.kind == Kind::Joining && copy.follows && copy.acked >= self.committed && copy.leased
+        let fit = copy.follows && copy.acked >= self.committed && copy.leased && !copy.leaving;
+        copy.kind == Kind::Joining && fit
     }
 
     /// There is a reason to change the in-sync set to the one of `config` now: a cluster that is shut down node by node
@@ -264,6 +265,7 @@ mod tests {
             ("one joins", view(&two, &[(2, WELL), (3, JOINS)]), Some(vec![1, 2, 3])),
             ("it lacks something", view(&two, &[(2, WELL), (3, CopyView { acked: Sequence(19), ..JOINS })]), None),
             ("it has promised nothing", view(&two, &[(2, WELL), (3, CopyView { leased: false, ..JOINS })]), None),
+            ("it takes leave", view(&two, &[(2, WELL), (3, CopyView { leaving: true, ..JOINS })]), None),
             ("it is not there", view(&two, &[(2, WELL), (3, CopyView { follows: false, ..JOINS })]), None),
             ("one joins and one is silent", view(&two, &[(2, SILENT), (3, JOINS)]), Some(vec![1, 3])),
             (

@@ -53,6 +53,7 @@ impl Primary {
         let Some(peer) = self.peers.get_mut(&device) else { return };
         if peer.counts() && !(peer.follows && peer.opened == opens_at.is_some()) {
             peer.signs.asked = now;
+            peer.signs.questions += 1;
             let news = NewEpoch { pg: cx.pg, device, epoch, committed, opens_at, recorded: cx.epochs.logged(), ended };
             cx.act(Action::Send(device, Message::NewEpoch(news)));
         }
@@ -68,6 +69,7 @@ impl Primary {
         let backlog = cx.links.backlog(device);
         let Some(peer) = self.peers.get_mut(&device) else { return Ok(()) };
         (peer.full, peer.signs.heard) = (ok.full, now);
+        peer.signs.answers += 1;
         if !peer.counts() {
             return Ok(()); // The answer to a question that was asked before the copy was left behind.
         }
