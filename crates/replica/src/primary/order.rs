@@ -82,12 +82,15 @@ impl Primary {
         let partial =
             !(write.offset as usize).is_multiple_of(BLOCK_SIZE) || !(write.len as usize).is_multiple_of(BLOCK_SIZE);
         let merges = partial || write.expected.is_some();
-        // Writes of the same blocks get their places in turn, or one that waits would wait for as long as others come.
-        let waits_behind = self.waiting.iter().any(|(_, earlier)| blocks_of(earlier).overlaps(&blocks));
-        if waits_behind || self.is_held(&blocks) || (merges && cx.tail.touches(&blocks)) {
+        if self.is_held(&blocks) || (merges && cx.tail.touches(&blocks)) {
             return Some(write);
         }
         if self.has_learners && self.waits_for_learner() {
+            return Some(write);
+        }
+        // Writes of the same blocks get their places in turn, or one that waits would wait for as long as others come.
+        // Looked for last: where many wait, most have been given back by now.
+        if self.waiting.iter().any(|(_, earlier)| blocks_of(earlier).overlaps(&blocks)) {
             return Some(write);
         }
         if merges {
