@@ -48,7 +48,7 @@ pub(crate) struct GroupCx {
     /// Every in-sync copy holds everything up to here, as far as this copy has heard.
     low_watermark: Sequence,
     /// This copy has committed writes that its group does not know of (0007), as far as this process has found.
-    pub(crate) is_ahead: bool,
+    ahead: bool,
     /// Questions of primaries that this copy has begun to answer: their names, apart from those of a primary's own
     /// wishes.
     questions: u64,
@@ -101,7 +101,7 @@ impl GroupCx {
             condition: Condition::default(),
             now,
             low_watermark: Sequence::ZERO,
-            is_ahead: false,
+            ahead: false,
             questions: 0,
             notes: 0,
             allowance: Allowance::default(),
@@ -149,6 +149,21 @@ impl GroupCx {
     /// The configuration names this copy in sync.
     pub(crate) fn is_in_sync(&self) -> bool {
         self.config.in_sync.contains(&self.me)
+    }
+
+    /// A primary would bring this copy up to `base`. True when this copy has committed writes that its group does not
+    /// know of, or has found that before.
+    pub(crate) fn is_ahead_of(&mut self, base: Sequence) -> bool {
+        self.ahead |= base < self.tail.committed();
+        self.ahead
+    }
+
+    /// Another configuration stands.
+    pub(crate) fn adopt(&mut self, config: GroupConfig) {
+        self.config = config;
+        self.epochs.configure(self.config.epoch);
+        // What a copy in sync holds is what the group has.
+        self.ahead &= !self.is_in_sync();
     }
 
     /// This copy's configuration with the next version and `epoch`, and this process as primary.

@@ -174,9 +174,7 @@ impl Group {
     }
 
     fn adopt(&mut self, config: GroupConfig, own: bool) {
-        self.cx.config = config;
-        self.cx.is_ahead &= !self.cx.is_in_sync();
-        self.cx.epochs.configure(self.cx.config.epoch);
+        self.cx.adopt(config);
         self.as_primary(|primary, cx| primary.on_configured(cx, own));
         self.cx.follow_completeness();
         let reigning = self.cx.is_named_primary();

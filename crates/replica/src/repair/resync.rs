@@ -202,8 +202,8 @@ impl Resync {
         self.unreadable.iter().copied().chain(withheld).any(|(below, of)| of == chunk && below < layer)
     }
 
-    /// These could not be read yet, because writes to them are under way: they wait with the others. If that goes on and
-    /// on, the first of them is reserved.
+    /// These could not be read yet, because writes to them are under way: they wait with the others. If that goes on,
+    /// the first of them is reserved.
     pub(super) fn put_back(&mut self, mut blocked: VecDeque<BlockRange>, now: Duration) {
         let first = blocked.front().map(|blocks| (*blocks, now));
         self.found.append(&mut blocked);

@@ -19,8 +19,7 @@ impl Secondary {
         if !self.listen_to(cx, from, learn.epoch) {
             return;
         }
-        cx.is_ahead |= learn.base < cx.tail.committed();
-        if cx.is_ahead {
+        if cx.is_ahead_of(learn.base) {
             // 0007: the group has lost what this copy has committed, and this copy may be the only one that holds those
             // writes. So they stay, and people must know; also when the group has written as much since, which is
             // something else.

@@ -74,12 +74,7 @@ impl Cluster {
                 }
                 copy.live.commit(upto);
             }
-            Action::LoadPrepared(sequence, epoch) => {
-                assert!(sequence > copy.live.committed, "the store gives back only what is not applied yet");
-                let readable = !self.unreadable_logs.contains(&me);
-                let body = readable.then(|| copy.live.writes[&sequence].body.clone());
-                copy.group.prepared_loaded(sequence, epoch, body);
-            }
+            Action::LoadPrepared(sequence, epoch) => self.load_prepared(me, sequence, epoch),
             Action::LoadEdge { merge, block } => self.edges.push_back((me, merge, block.first, block.chunk)),
             Action::SendPrepare(to, prepare, _) => {
                 self.prepares.push((to, prepare.header.sequence));
@@ -119,6 +114,14 @@ impl Cluster {
             Action::ServeStatus(..) => {}
             Action::Propose(config) => self.proposals.push_back((me, config)),
         }
+    }
+
+    fn load_prepared(&mut self, me: DeviceId, sequence: Sequence, epoch: Epoch) {
+        let readable = !self.unreadable_logs.contains(&me);
+        let copy = self.copies.get_mut(&me).unwrap();
+        assert!(sequence > copy.live.committed, "the store gives back only what is not applied yet");
+        let body = readable.then(|| copy.live.writes[&sequence].body.clone());
+        copy.group.prepared_loaded(sequence, epoch, body);
     }
 
     fn serve(&mut self, me: DeviceId, client: Client, read: ReadRequest) {
