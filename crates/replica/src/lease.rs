@@ -24,11 +24,22 @@ pub(crate) const STUCK: Duration = Duration::from_secs(3);
 pub(crate) const AFTER_STALL: Duration = Duration::from_millis(400);
 /// A group that was written to within this time is about to be written to again.
 const BUSY: Duration = Duration::from_secs(5);
-/// Clocks of two machines may run apart by this part of a lease.
-const SKEW: u32 = 8;
+/// A time service may have the kernel's clocks run faster or slower by one in so many: chrony does so until they are
+/// right again (`maxslewrate`, 83,333 ppm).
+const SLEW: u32 = 12;
+/// Clocks of two machines may run apart by this part of a lease: 12/11 of it by one that runs slow are 13/11, less than
+/// 6/5, by one that runs fast.
+const SKEW: u32 = 5;
 
 const _: () = assert!(HEARTBEAT_INTERVAL.as_millis() * 3 < LEASE.as_millis());
 const _: () = assert!(LEASE.as_millis() < GRACE.as_millis());
+const _: () = assert!(outlasts(LEASE.as_millis() + LEASE.as_millis() / SKEW as u128, LEASE.as_millis()));
+const _: () = assert!(outlasts(GRACE.as_millis(), LEASE.as_millis()));
+
+/// `wait` on the fastest clock is longer than `lease` on the slowest.
+const fn outlasts(wait: u128, lease: u128) -> bool {
+    wait * (SLEW as u128 - 1) > lease * (SLEW as u128 + 1)
+}
 
 /// True when a copy makes so little progress that it may be left behind soon: the copy is not to answer readers by
 /// then.

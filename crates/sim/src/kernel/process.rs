@@ -6,8 +6,8 @@ use std::fmt;
 use std::time::Duration;
 
 const MILLION: u32 = 1_000_000;
-/// A clock runs at most this much too fast or too slow, in millionths.
-const CLOCK_SKEW_MAX: u32 = 50_000;
+/// A clock runs at most this much too fast or too slow, in millionths: as chrony slews one that is to be set right.
+const CLOCK_SKEW_MAX: u32 = 83_000;
 
 /// A process's life on a node, as one of its shards has it: its event loop. Events for a life that has ended are void.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
