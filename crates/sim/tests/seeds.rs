@@ -389,7 +389,7 @@ fn snapshots_and_volumes_outlive_devices() {
 fn single_writes_that_disks_lose_are_found_and_mended() {
     let plan = |mode, seed| Plan { devices_fail: true, writes_lost: true, ..Plan::draw(mode, seed) };
     let mut total = Report::default();
-    (1..=36).for_each(|seed| total.add(&must_hold(seed, &plan(Mode::Devices, seed))));
+    (1..=44).for_each(|seed| total.add(&must_hold(seed, &plan(Mode::Devices, seed))));
     assert!(faults(&total, "disk that loses writes") > 2 && total.checksum_errors > 3, "{total}");
 }
 
