@@ -194,6 +194,27 @@ fn leaf_with_an_unknown_block() {
     assert_eq!(Leaf::decode(&image), Ok((key, leaf)));
 }
 
+/// So is one in which some of that is an ancestor's.
+#[test]
+fn leaf_with_an_unknown_block_of_an_ancestor() {
+    let mut leaf = Leaf { modified: Sequence(9), log_upto: 0x30_0002, repaired_upto: 0x20_0001, ..Leaf::default() };
+    leaf.entries.set(0, Entry::unknown());
+    leaf.entries.set(9, Entry::unknown().inherited());
+    let key = LeafKey { layer: LayerId(10), chunk: ChunkIndex(5), pg: PgId(1) };
+    let image = leaf.encode(&key);
+    golden("leaf-with-inherited-unknown", &image);
+    assert_eq!(Leaf::decode(&image), Ok((key, leaf.clone())));
+    assert!(leaf.entries[0].hides_ancestors() && !leaf.entries[9].hides_ancestors());
+    assert!(leaf.child().entries.present().all(|(_, entry)| *entry == Entry::unknown().inherited()));
+    // Another version has no such entries.
+    let mut older = image;
+    older[4] = 4;
+    older[8..12].fill(0);
+    let crc = azekura_base::checksum(&older).0.to_le_bytes();
+    older[8..12].copy_from_slice(&crc);
+    assert!(matches!(Leaf::decode(&older), Err(azekura_store::LeafError::Damaged(_))));
+}
+
 /// A leaf with blocks under another key is of a version that older programs refuse: they would give them out as if they
 /// were under the first.
 #[test]

@@ -22,4 +22,5 @@ mod replay;
 mod resync;
 mod saved_map;
 mod sustained;
+mod two_broken_leaves;
 mod waiting_writes;

@@ -53,7 +53,7 @@ impl Map {
         for inheritor in inheritors {
             let (leaf, _) = self.cache.change(inheritor, generation);
             let inherited = |entry: &&mut Entry| entry.is_allocated() && !entry.is_own();
-            leaf.entries.present_mut().filter(inherited).for_each(|entry| *entry = Entry::unknown());
+            leaf.entries.present_mut().filter(inherited).for_each(|entry| *entry = Entry::unknown().inherited());
             let other = self.cache.slot(inheritor).key;
             self.cache.save_with(slot, other);
         }

@@ -192,7 +192,7 @@ impl Map {
                         inheritors.extend(self.cache.find(key).map(|slot| (slot, inherited.clone())));
                     }
                     if seen || emptied {
-                        entries().map(|((entry, _), wanted)| *wanted && !entry.is_own()).collect()
+                        entries().map(|((entry, _), wanted)| *wanted && !entry.hides_ancestors()).collect()
                     } else {
                         inherited
                     }
@@ -245,7 +245,9 @@ impl Map {
         let Some(from) = from else { return Step::Done };
         let Some(source) = self.cache.leaf(from).cloned() else { return Step::Done };
         let to = match to {
-            Some(to) if source.entries.present().all(|(_, entry)| !entry.is_allocated()) => {
+            Some(to)
+                if source.entries.present().all(|(_, entry)| !entry.is_allocated() && !entry.hides_ancestors()) =>
+            {
                 // Nothing is left here; but that this layer was written counts for its child from here on.
                 if self.cache.leaf(to).is_some_and(|leaf| leaf.modified >= source.modified) {
                     return Step::Done;
@@ -280,6 +282,12 @@ impl Map {
                 }
             }
             delta.extend_from_slice(&moved);
+            // What is not known of the layer is not known of its child then, and not of what lies below both.
+            for (block, _) in source.entries.present().filter(|(_, old)| *old == &Entry::unknown()) {
+                if leaf.entries[block] == Entry::unknown().inherited() {
+                    leaf.entries.set(block, Entry::unknown());
+                }
+            }
         }
         {
             let (leaf, delta) = self.cache.change(from, generation);
@@ -303,9 +311,10 @@ impl Map {
 }
 
 /// Both entries stand for the same block of the same layer, or for zeros, or for what is not known: a leaf that
-/// inherits from a damaged one knows no more than that.
+/// inherits from a damaged one knows no more than that. What is not known because the leaf itself was damaged may be
+/// something else.
 fn same_block(entry: &Entry, old: &Entry) -> bool {
-    entry.is_unknown() == old.is_unknown() && entry.address == old.address && (!entry.is_own() || !entry.is_allocated())
+    entry.is_unknown() == old.is_unknown() && entry.address == old.address && !entry.hides_ancestors()
 }
 
 fn count(deltas: &mut Vec<(u32, i32)>, segment: u32, blocks: i32) {

@@ -45,8 +45,8 @@ pub struct Entry {
     pub checksum: u32,
     /// Bytes stored at the address; 4096 for a block that is not compressed.
     pub length: u16,
-    /// [`Entry::INHERITED`] and [`Entry::LOST`], one of them or 0; or [`Entry::UNKNOWN`]. In the upper four bits the
-    /// generation of the key that the block is encrypted under.
+    /// [`Entry::INHERITED`], and [`Entry::LOST`] or [`Entry::UNKNOWN`]. In the upper four bits the generation of the key
+    /// that the block is encrypted under.
     pub flags: u16,
 }
 
@@ -56,6 +56,7 @@ impl Entry {
     /// No copy could give the block. At its address are zeros.
     pub const LOST: u16 = 2;
     /// The leaf that said where the block is could not be read: only another copy knows what it holds. No address.
+    /// Inherited if that leaf was an ancestor's, which this layer sees as well once it is known there.
     pub const UNKNOWN: u16 = 4;
 
     /// Where the key's generation begins.
@@ -121,6 +122,12 @@ impl Entry {
     #[must_use]
     pub(crate) fn stored_checksum(&self) -> Checksum {
         if self.is_lost() { checksum(&[0; azekura_base::BLOCK_SIZE]) } else { Checksum(self.checksum) }
+    }
+
+    /// The block is this layer's own, or may be: nothing that lies below it is seen through it.
+    #[must_use]
+    pub fn hides_ancestors(&self) -> bool {
+        self.has_contents() && self.flags & Entry::INHERITED == 0
     }
 
     /// The block takes space, here or in an ancestor.
@@ -229,6 +236,8 @@ const VERSION_WITH_LOST: u16 = 3;
 const VERSION_WITH_UNKNOWN: u16 = 4;
 /// Some of its blocks are encrypted under another generation of their key than the first.
 const VERSION_WITH_KEYS: u16 = 5;
+/// Of some of its blocks nothing is known since an ancestor's leaf was damaged.
+const VERSION_WITH_INHERITED_UNKNOWN: u16 = 6;
 const BITMAP_BYTES: usize = CHUNK_BLOCKS / 8;
 const ENTRY_BYTES: usize = size_of::<Entry>();
 
@@ -296,9 +305,7 @@ impl Leaf {
     pub fn child(&self) -> Leaf {
         let mut child = self.clone();
         child.modified = Sequence::ZERO;
-        for entry in child.entries.present_mut().filter(|e| e.is_allocated()) {
-            entry.flags |= Entry::INHERITED;
-        }
+        child.entries.present_mut().for_each(|entry| entry.flags |= Entry::INHERITED);
         child
     }
 
@@ -347,8 +354,12 @@ impl Leaf {
 
     /// The first version of the format that has all its entries.
     fn version(&self) -> u16 {
-        let flags = self.entries.present().fold(0, |flags, (_, entry)| flags | entry.flags);
+        let all = || self.entries.present().map(|(_, entry)| entry);
+        let flags = all().fold(0, |flags, entry| flags | entry.flags);
         match flags {
+            flags if flags & Entry::UNKNOWN != 0 && all().any(|entry| *entry == Entry::unknown().inherited()) => {
+                VERSION_WITH_INHERITED_UNKNOWN
+            }
             flags if flags & Entry::KEY != 0 => VERSION_WITH_KEYS,
             flags if flags & Entry::UNKNOWN != 0 => VERSION_WITH_UNKNOWN,
             flags if flags & Entry::LOST != 0 => VERSION_WITH_LOST,
@@ -378,13 +389,16 @@ impl Leaf {
             VERSION => Entry::INHERITED,
             VERSION_WITH_LOST => Entry::INHERITED | Entry::LOST,
             VERSION_WITH_UNKNOWN => Entry::INHERITED | Entry::LOST | Entry::UNKNOWN,
-            VERSION_WITH_KEYS => Entry::INHERITED | Entry::LOST | Entry::UNKNOWN | Entry::KEY,
+            VERSION_WITH_KEYS | VERSION_WITH_INHERITED_UNKNOWN => {
+                Entry::INHERITED | Entry::LOST | Entry::UNKNOWN | Entry::KEY
+            }
             version => return Err(LeafError::Version(version)),
         };
         let allocated: u32 = header.allocated.iter().map(|b| b.count_ones()).sum();
         if allocated != u32::from(u16::from_le(header.entries)) || body.len() != allocated as usize * ENTRY_BYTES {
             return Err(damaged("its entries do not match its bitmap"));
         }
+        let may_inherit = u16::from_le(header.version) >= VERSION_WITH_INHERITED_UNKNOWN;
         let mut entries = Vec::with_capacity(allocated as usize);
         for wire in body.chunks_exact(ENTRY_BYTES) {
             let wire: Entry = bytemuck::pod_read_unaligned(wire);
@@ -397,7 +411,8 @@ impl Leaf {
             if entry.flags & !flags != 0 {
                 return Err(damaged("an entry with flags that its version does not have"));
             }
-            if !entry.has_contents() || entry.is_unknown() && entry != Entry::unknown() {
+            let is_unknown = entry == Entry::unknown() || may_inherit && entry == Entry::unknown().inherited();
+            if !entry.has_contents() || entry.is_unknown() && !is_unknown {
                 return Err(damaged("an entry without an address"));
             }
             entries.push(entry);
