@@ -14,6 +14,10 @@
 //!
 //! # What a branch takes
 //!
+//! One request at a time, when it has room for one, as a connection takes them from its socket. What a client may do is
+//! looked at when a request is asked for; one that lay here meanwhile would be let in by rights of before, and a fence
+//! of reservations (docs/decisions/0046-reservations.md) does not wait for what the front end has not seen.
+//!
 //! A host that comes through several nodes takes a write that it sends now for later than all that it has sent by other
 //! paths (docs/decisions/0048-paths-of-a-host.md). So a write has to have been sent when its branch was open: what was
 //! sent before may be older than a write by another path, whose attachment has ended since. Sessions that open their
@@ -111,6 +115,8 @@ struct Shared {
     stage: Stage,
     /// The session has no more use for it.
     ends: bool,
+    /// It was asked for a request, and had none.
+    wants_request: bool,
     asks: VecDeque<Ask>,
     news: VecDeque<BranchNews>,
 }
@@ -138,14 +144,23 @@ impl Branch {
     #[must_use]
     pub fn new(export: &str, nexus: Nexus) -> (Branch, BranchEnd) {
         let (stage, asks, news) = (Stage::Opening, VecDeque::new(), VecDeque::new());
-        let shared = Shared { export: export.to_owned(), nexus, stage, ends: false, asks, news };
+        let export = export.to_owned();
+        let shared = Shared { export, nexus, stage, ends: false, wants_request: false, asks, news };
         let shared = Rc::new(RefCell::new(shared));
         (Branch { shared: Rc::clone(&shared), unproved: None, is_open: false }, BranchEnd(shared))
     }
 
-    /// Asks for something: requests only when it [is open](Branch::is_open). [`Event::Tells`] is to follow.
+    /// Asks for something: requests only when it [takes one](Branch::takes_request). [`Event::Tells`] is to follow.
     pub fn ask(&mut self, ask: Ask) {
-        self.shared.borrow_mut().asks.push_back(ask);
+        let shared = &mut *self.shared.borrow_mut();
+        shared.wants_request &= ask.memory_bytes().is_none();
+        shared.asks.push_back(ask);
+    }
+
+    /// A request that is asked for now is looked at now. When there is none, the session is polled once there is.
+    #[must_use]
+    pub fn takes_request(&self) -> bool {
+        self.shared.borrow().wants_request
     }
 
     /// What has become of it and of what was asked. `next_status` is the number of the next status that the session
@@ -266,7 +281,11 @@ impl Protocol for Part {
         }
         let why = match shared.stage {
             Stage::Over => return None,
-            Stage::Open => return shared.asks.pop_front().map(Ask::event),
+            Stage::Open => {
+                let ask = shared.asks.pop_front();
+                shared.wants_request |= ask.is_none();
+                return ask.map(Ask::event);
+            }
             Stage::Opening => match exports.open(&shared.export) {
                 Opening::Ready(export) if !exports.has_nexus() => {
                     return Some(Event::WantsNexus { nexus: Nexus::clone(&shared.nexus), export: export.name });

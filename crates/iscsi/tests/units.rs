@@ -3,7 +3,9 @@
 
 use crate::support::node::{BUSY, CHECK, FULL, GOOD, Host, Node, answer, answers};
 use crate::support::{read_10, write_10};
+use azekura_base::VolumeId;
 use azekura_gateway::Op;
+use azekura_model::{RegistrantName, ReservationCommand, ReservationKind, ReservationsRecord};
 
 const TARGET: &str = "iqn.2026-01.io.azekura.targets:t";
 const ME: &str = "iqn.2000-01.example:me";
@@ -17,6 +19,7 @@ const ACCESS_CHANGED: Option<(u8, u8, u8)> = Some((6, 0x2a, 6));
 const LUNS_CHANGED: Option<(u8, u8, u8)> = Some((6, 0x3f, 0x0e));
 const RESET: Option<(u8, u8, u8)> = Some((6, 0x29, 3));
 const NO_LUN: Option<(u8, u8, u8)> = Some((5, 0x25, 0));
+const CONFLICT: u8 = 0x18;
 const ABORT_TASK_SET: u8 = 2;
 const LOGICAL_UNIT_RESET: u8 = 5;
 
@@ -392,4 +395,36 @@ fn a_copy_ends_when_the_unit_that_it_reads_or_writes_is_lost() {
         assert_eq!(first(&mut node, &mut host, 0), 1);
         first(&mut node, &mut host, 3);
     }
+}
+
+/// Rights are those of the moment in which a write enters: what waits in a session is not let in by rights from before a
+/// reservation that its fence was answered for.
+#[test]
+fn what_waits_for_a_unit_is_barred_by_a_reservation_that_comes_meanwhile() {
+    let mut node = two();
+    node.set_reservations(ReservationsRecord::none(VolumeId(1)));
+    let mut host = Host::log_in(&mut node, ME, TARGET);
+    host.write_at_last(&mut node, 0, &write_10(0, 1), &[7; 512]);
+    node.disks.stuck.insert("a".to_owned());
+    let ask = |node: &mut Node, host: &mut Host, block: u32| {
+        let data = [8; 512];
+        host.send_as_of(node, host.exp_stat_sn, 0, &write_10(block, 1), 0, (&data, data.len()))
+    };
+    let tags = [1, 2, 3].map(|block| ask(&mut node, &mut host, block));
+    // Other units do not wait.
+    host.write_at_last(&mut node, 3, &write_10(0, 1), &[7; 512]);
+    let other = RegistrantName::Nvme { host: 5 };
+    let record = ReservationsRecord::none(VolumeId(1));
+    let record = record.carry_out(&other, &ReservationCommand::RegisterNew { new: 7 }, 1).1.unwrap();
+    let reserve = ReservationCommand::Reserve { key: 7, kind: ReservationKind::WriteExclusive };
+    let record = record.carry_out(&other, &reserve, 2).1.unwrap();
+    node.set_reservations(record);
+    assert!(node.heeded.is_empty(), "a write of before waits");
+    node.disks.stuck.clear();
+    node.turn();
+    assert_eq!(node.heeded, [2]);
+    let ends = answers(host.received(&mut node));
+    assert_eq!(tags.map(|tag| ends[&tag].1), [GOOD, CONFLICT, CONFLICT]);
+    assert_eq!([512, 1024, 1536].map(|at| node.disks.bytes["a"][at]), [8, 1, 1]);
+    assert_eq!(first(&mut node, &mut host, 0), 7);
 }

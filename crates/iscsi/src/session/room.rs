@@ -179,7 +179,7 @@ impl Full {
             if let Some(bytes) = self.room.surplus.pop_front() {
                 return Some(self.room.release(bytes));
             }
-            let Some(id) = self.room.ready.pop_front() else { break };
+            let Some(id) = self.next_ready() else { break };
             if let Some(event) = self.give_out(id, outbox) {
                 return Some(event);
             }
@@ -188,6 +188,17 @@ impl Full {
             self.room.wants = self.next_in_line();
         }
         None
+    }
+
+    /// The first task that has all it needs, and whose volume takes a request now.
+    fn next_ready(&mut self) -> Option<u64> {
+        let (tasks, units) = (&self.tasks, &self.units);
+        let takes = |id: &u64| {
+            let unit = tasks.get(*id).and_then(|task| units.any(task.asks_unit()));
+            unit.is_none_or(Unit::takes_request)
+        };
+        let next = self.room.ready.iter().position(takes)?;
+        self.room.ready.remove(next)
     }
 
     /// The first task that may have memory now. Of those whose data is still to be sent, so many at a time.

@@ -78,6 +78,14 @@ impl Unit {
         }
     }
 
+    /// A request that is given out now is looked at now, or comes back at once since its volume is closed.
+    pub fn takes_request(&self) -> bool {
+        match &self.way {
+            Way::Own | Way::Branch(None) => true,
+            Way::Branch(Some(branch)) => branch.takes_request(),
+        }
+    }
+
     /// It is opened when a command needs it, and has not been.
     pub fn is_closed(&self) -> bool {
         matches!(&self.way, Way::Branch(None))

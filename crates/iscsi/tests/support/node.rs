@@ -5,7 +5,7 @@ use super::{collect, login, text};
 use azekura_base::{Bounds, Generation, GrantId, HostName, Inbox, LayerId, LogicalBlock, Role, Shard, VolumeId};
 use azekura_frontend::{
     Admission, Attachment, Client, ClientLimits, Clients, Context, Effect, Frontend, HostProof, HostRight, Member,
-    Nexuses, Right, Targets, VolumeUse,
+    Nexuses, Reservations, Right, Targets, VolumeUse,
 };
 use azekura_gateway::{Backend, Keyring, Op, Outcome, Piece, VolumeView};
 use azekura_iscsi::Connection;
@@ -13,6 +13,7 @@ use azekura_iscsi::pdu::initiator::{ScsiCommand, TASK_MANAGEMENT};
 use azekura_iscsi::pdu::reader::{Pdu, Reader};
 use azekura_iscsi::pdu::target::{self, DATA_IN, R2T, SCSI_RESPONSE};
 use azekura_iscsi::pdu::{Bhs, Digests};
+use azekura_model::ReservationsRecord;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub struct Disks {
     pub ended: BTreeSet<(VolumeId, Generation)>,
     /// What has no answer yet.
     pub asked: BTreeMap<u64, (String, Generation, Op)>,
+    /// Volumes that take nothing now.
+    pub stuck: BTreeSet<String>,
 }
 
 impl Backend for Disks {
@@ -46,8 +49,8 @@ impl Backend for Disks {
         1
     }
 
-    fn has_room(&self, _: &str) -> bool {
-        true
+    fn has_room(&self, volume: &str) -> bool {
+        !self.stuck.contains(volume)
     }
 
     fn is_ended(&self, volume: VolumeId, attachment: Generation) -> bool {
@@ -123,6 +126,8 @@ pub struct Node {
     last: BTreeMap<u32, Vec<u8>>,
     /// What is asked of volumes is answered at once.
     pub answers: bool,
+    /// Changes of reservations that are heeded.
+    pub heeded: Vec<u64>,
 }
 
 impl Node {
@@ -144,6 +149,7 @@ impl Node {
             closed: BTreeSet::new(),
             last: BTreeMap::new(),
             answers: true,
+            heeded: Vec::new(),
         };
         for (name, id) in volumes.iter().zip(1..) {
             let view = VolumeView {
@@ -188,6 +194,13 @@ impl Node {
         let mut targets = Targets::default();
         targets.add("t", units.iter().map(|(number, volume)| (*number, (*volume).to_owned())).collect());
         self.front(|frontend, cx| frontend.set_targets(Arc::new(targets), cx));
+        self.turn();
+    }
+
+    /// The first volume has these reservations from now on.
+    pub fn set_reservations(&mut self, record: ReservationsRecord) {
+        let all = BTreeMap::from([(VolumeId(1), Arc::new(Reservations::of(record)))]);
+        self.front(|frontend, cx| frontend.reservations_known(all, cx));
         self.turn();
     }
 
@@ -259,6 +272,7 @@ impl Node {
                 }
             }
             Effect::ReadConfiguration => self.front(|frontend, cx| frontend.configuration_read(Some(1), cx)),
+            Effect::Heeds(_, number) => self.heeded.push(number),
             Effect::Touched(_) | Effect::Orphaned(_) | Effect::Warn(_) | Effect::Ended(..) => {}
             other => panic!("{other:?} is not asked for"),
         }

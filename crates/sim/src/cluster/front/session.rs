@@ -175,7 +175,7 @@ impl SessionWire {
                 self.turn_back(token);
                 continue;
             }
-            if is_read && !branch.is_open() {
+            if is_read && !branch.is_open() || !branch.takes_request() {
                 return None;
             }
             let memory_bytes = match request {
