@@ -216,6 +216,29 @@ fn a_command_without_memory_is_not_in_the_way_of_data_that_was_asked_for() {
     }
 }
 
+/// Its tag is another command's when its header comes, so that its data is dropped; and free when all of it has come.
+#[test]
+fn a_command_whose_data_was_dropped_is_to_come_again() {
+    let mut peer = Peer::logged_in(&[]);
+    peer.hold = true;
+    let read = peer.command(&command(&read_10(0, 8), 4096, 0, true));
+    assert!(peer.exchange(read, &[]).is_empty());
+    let mut write = peer.command(&command(&write_10(8, 2), 0, 1024, true));
+    write.put(5, &[0, 4, 0]);
+    let bytes = [write.0.as_slice(), &[6; 1024]].concat();
+    peer.send_bytes(&bytes[..100]);
+    peer.let_go();
+    assert_eq!(collect(&peer.received()).1, 0);
+    peer.send_bytes(&bytes[100..]);
+    peer.let_go();
+    let pdus = peer.received();
+    assert_eq!((pdus.len(), pdus[0].bhs.opcode(), pdus[0].bhs.0[3]), (1, SCSI_RESPONSE, 0x08), "BUSY");
+    assert_eq!(peer.volume, vec![0; peer.volume.len()]);
+    peer.hold = false;
+    assert_eq!(with_data(&mut peer, 77, 6)[0].bhs.0[3], 0);
+    assert!(peer.rooms.is_empty());
+}
+
 #[test]
 fn several_tasks_have_data_on_its_way() {
     let mut peer = Peer::logged_in(&[]);

@@ -67,7 +67,9 @@ impl Full {
         if !needs_none {
             self.open_unit(task.unit);
         }
-        let failure = failure.or_else(|| self.why_not_now(&task));
+        // Its data was dropped when its header came, for a reason that does not hold any more.
+        let is_short = pdu.data.len() < pdu.bhs.data_bytes() && task.data.wanted > 0;
+        let failure = failure.or_else(|| self.why_not_now(&task)).or_else(|| is_short.then_some(Failure::Busy));
         if failure.is_some() {
             self.room.give_back(room);
             let expected = u64::from(command.read_bytes.max(command.write_bytes));
