@@ -147,7 +147,8 @@ fn a_preempted_session_is_told_and_barred_and_its_commands_end() {
     assert_eq!(two.out(0, PREEMPT_AND_ABORT, 0xa, 0xb), GOOD);
     two.peers[1].hold = false;
     two.peers[1].let_go();
-    assert!(two.peers[1].received().is_empty(), "what was aborted has no answer");
+    let pdus = two.peers[1].received();
+    assert_eq!((pdus.len(), pdus[0].bhs.0[3]), (1, 0x40), "TASK ABORTED");
     let (status, sense) = two.write(1);
     assert_eq!((status, sense[2], sense[12], sense[13]), (CHECK, 6, 0x2a, 5), "REGISTRATIONS PREEMPTED");
     assert_eq!(two.write(1).0, CONFLICT);

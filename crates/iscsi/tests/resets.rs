@@ -6,12 +6,13 @@ use crate::support::{One, Peer, command, read_10, write_10};
 use azekura_frontend::{Event, Protocol};
 use azekura_iscsi::pdu::Bhs;
 use azekura_iscsi::pdu::initiator::TASK_MANAGEMENT;
-use azekura_iscsi::pdu::target::TASK_MANAGEMENT_RESPONSE;
+use azekura_iscsi::pdu::target::{SCSI_RESPONSE, TASK_MANAGEMENT_RESPONSE};
 
 const CLEAR_TASK_SET: u8 = 4;
 const LOGICAL_UNIT_RESET: u8 = 5;
 const TARGET_WARM_RESET: u8 = 6;
 const TARGET_COLD_RESET: u8 = 7;
+const TASK_ABORTED: u8 = 0x40;
 const REQUEST_SENSE: [u8; 6] = [0x03, 0, 0, 0, 18, 0];
 
 fn function(function: u8) -> Bhs {
@@ -53,7 +54,7 @@ fn attention(sense: &[u8]) -> (u8, u8, u8) {
 #[test]
 fn a_function_is_answered_when_no_other_session_has_a_task_that_can_land() {
     for (what, says) in
-        [(CLEAR_TASK_SET, (6, 0x2f, 0)), (LOGICAL_UNIT_RESET, (6, 0x29, 3)), (TARGET_WARM_RESET, (6, 0x29, 3))]
+        [(CLEAR_TASK_SET, None), (LOGICAL_UNIT_RESET, Some((6, 0x29, 3))), (TARGET_WARM_RESET, Some((6, 0x29, 3)))]
     {
         let [mut one, mut other] = two();
         other.hold = true;
@@ -63,11 +64,14 @@ fn a_function_is_answered_when_no_other_session_has_a_task_that_can_land() {
         assert!(other.events.is_empty(), "the write may still land");
         other.let_go();
         assert_eq!(other.events.pop(), Some(Event::Swept(7)));
-        assert!(other.received().is_empty(), "the task itself has no answer");
+        let pdus = other.received();
+        assert_eq!((pdus.len(), pdus[0].bhs.opcode(), pdus[0].bhs.0[3]), (1, SCSI_RESPONSE, TASK_ABORTED));
         is_answered(&mut one, token);
         other.hold = false;
-        let (_, status, sense) = other.read(&read_10(0, 1), 512);
-        assert_eq!((status, attention(&sense)), (2, says), "{what}");
+        if let Some(says) = says {
+            let (_, status, sense) = other.read(&read_10(0, 1), 512);
+            assert_eq!((status, attention(&sense)), (2, says), "{what}");
+        }
         assert_eq!(other.read(&read_10(0, 1), 512).1, 0, "once");
     }
 }
@@ -106,6 +110,7 @@ fn several_attentions_are_told_one_after_the_other_and_a_reset_instead_of_those_
         assert!(other.exchange(write, &[1; 512]).is_empty());
         let token = send(one, other, CLEAR_TASK_SET);
         other.let_go();
+        assert_eq!(other.received().len(), 1);
         is_answered(one, token);
     };
     clear(&mut one, &mut other);
@@ -154,4 +159,28 @@ fn who_is_logging_in_has_nothing_to_end() {
     let token = send(&mut one, &mut other, LOGICAL_UNIT_RESET);
     assert_eq!(other.events.pop(), Some(Event::Swept(7)));
     is_answered(&mut one, token);
+}
+
+/// An initiator asks twice: the first answer says as much as the second, and neither comes before the write can't land
+/// any more.
+#[test]
+fn a_task_that_is_aborted_twice_is_waited_for_twice() {
+    let mut peer = Peer::logged_in(&[]);
+    peer.hold = true;
+    let write = peer.command(&command(&write_10(0, 1), 0, 512, true));
+    assert!(peer.exchange(write, &[1; 512]).is_empty());
+    let mut abort = function(1);
+    abort.put_u32(20, write.itt());
+    abort.put_u32(24, peer.cmd_sn);
+    abort.put_u32(32, write.cmd_sn());
+    for tag in [900, 901] {
+        abort.put_u32(16, tag);
+        assert!(peer.exchange(abort, &[]).is_empty(), "the write may still land");
+    }
+    peer.let_go();
+    let pdus = peer.received();
+    let answers: Vec<_> = pdus.iter().map(|pdu| (pdu.bhs.opcode(), pdu.bhs.itt(), pdu.bhs.0[2])).collect();
+    assert_eq!(answers, [900, 901].map(|tag| (TASK_MANAGEMENT_RESPONSE, tag, 0)));
+    abort.put_u32(16, 902);
+    assert_eq!(peer.exchange(abort, &[])[0].bhs.0[2], 1, "there is no such task");
 }

@@ -20,6 +20,7 @@ const LUNS_CHANGED: Option<(u8, u8, u8)> = Some((6, 0x3f, 0x0e));
 const RESET: Option<(u8, u8, u8)> = Some((6, 0x29, 3));
 const NO_LUN: Option<(u8, u8, u8)> = Some((5, 0x25, 0));
 const CONFLICT: u8 = 0x18;
+const TASK_ABORTED: u8 = 0x40;
 const ABORT_TASK_SET: u8 = 2;
 const LOGICAL_UNIT_RESET: u8 = 5;
 
@@ -222,13 +223,13 @@ fn resets_are_of_one_unit_in_all_sessions() {
     }
     node.answers = false;
     let (mine, yours) = (me.send(&mut node, 0, &read_10(0, 1), 512), you.send(&mut node, 0, &read_10(0, 1), 512));
-    you.send(&mut node, 3, &read_10(0, 1), 512);
+    let ended = you.send(&mut node, 3, &read_10(0, 1), 512);
     assert_eq!(me.function(&mut node, LOGICAL_UNIT_RESET, 3, 0), None, "another session has a task of it");
     node.answers = true;
     node.turn();
     let (of_me, of_you) = (me.received(&mut node), answers(you.received(&mut node)));
     assert_eq!(of_me.iter().filter(|pdu| pdu.bhs.itt() == mine).count(), 1, "unit 0 was not reset");
-    assert_eq!(of_you.keys().copied().collect::<Vec<_>>(), [yours]);
+    assert_eq!([yours, ended].map(|tag| of_you[&tag].1), [GOOD, TASK_ABORTED]);
     for host in [&mut me, &mut you] {
         assert_eq!(host.read(&mut node, 3, &TEST_UNIT_READY, 0).2, RESET);
         assert_eq!(host.read(&mut node, 0, &TEST_UNIT_READY, 0).1, GOOD);

@@ -137,6 +137,8 @@ pub enum Failure {
     TaskSetFull,
     /// RESERVATION CONFLICT: somebody else's reservation bars it.
     ReservationConflict,
+    /// TASK ABORTED: another initiator has ended it (SAM-5 section 5.3.1; TAS 1 of the control mode page).
+    TaskAborted,
 }
 
 impl Failure {

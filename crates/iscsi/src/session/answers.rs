@@ -65,12 +65,14 @@ impl Answers {
         const BUSY: u8 = 0x08;
         const RESERVATION_CONFLICT: u8 = 0x18;
         const TASK_SET_FULL: u8 = 0x28;
+        const TASK_ABORTED: u8 = 0x40;
         let (mut status, mut sense) = (0, Bytes::new());
         match failure {
             None => {}
             Some(Failure::Busy) => status = BUSY,
             Some(Failure::TaskSetFull) => status = TASK_SET_FULL,
             Some(Failure::ReservationConflict) => status = RESERVATION_CONFLICT,
+            Some(Failure::TaskAborted) => status = TASK_ABORTED,
             Some(Failure::Check(why)) => {
                 status = CHECK_CONDITION;
                 let fixed = why.fixed();

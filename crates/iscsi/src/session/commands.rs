@@ -243,7 +243,10 @@ impl Full {
                 unit.copies.ended(&copying, task.failure.is_some());
             }
         }
-        if !task.is_aborted {
+        if task.tells_end {
+            let expected = u64::from(task.command.read_bytes.max(task.command.write_bytes));
+            self.answers.status(outbox, task.command.itt, expected, 0, Some(Failure::TaskAborted));
+        } else if !task.is_aborted {
             self.answer(task, pieces, outbox);
         }
         self.function_has_ended(id, outbox);
@@ -272,10 +275,15 @@ impl Full {
         }
     }
 
-    /// Ends a task without an answer: at once, or when the front end has answered what it has of it.
-    pub(super) fn abort(&mut self, id: u64, outbox: &mut Outbox) {
-        let Some(task) = self.tasks.get_mut(id).filter(|task| !task.is_aborted) else { return };
-        task.is_aborted = true;
+    /// Ends a task: at once, or when the front end has answered what it has of it. It has no answer, or TASK ABORTED
+    /// where `tells` says so: its initiator would wait for it until it gives the session up. An initiator that has ended
+    /// a task itself is told no more of it.
+    pub(super) fn abort(&mut self, id: u64, tells: bool, outbox: &mut Outbox) {
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        task.tells_end = tells && (task.tells_end || !task.is_aborted);
+        if std::mem::replace(&mut task.is_aborted, true) {
+            return;
+        }
         task.requests.clear();
         self.by_itt.remove(&task.command.itt);
         self.room.give_back(task.room.take());

@@ -82,13 +82,16 @@ impl Full {
         let unit = lun_number(bhs.lun());
         let tasks: Vec<u64> = match function {
             _ if self.functions.waiting.len() >= FUNCTIONS_MAX => return self.respond(bhs.itt(), REJECTED, outbox),
-            ABORT_TASK => match self.by_itt.get(&bhs.u32(20)) {
-                Some(id) => vec![*id],
-                None => {
+            // One that was ended before is there until nothing of it is under way.
+            ABORT_TASK => {
+                let of_tag = self.tasks.iter().filter(|(_, task)| task.command.itt == bhs.u32(20));
+                let tasks: Vec<u64> = of_tag.map(|(id, _)| id).collect();
+                if tasks.is_empty() {
                     let response = self.abort_unseen(bhs.u32(32));
                     return self.respond(bhs.itt(), response, outbox);
                 }
-            },
+                tasks
+            }
             ABORT_TASK_SET | CLEAR_TASK_SET | LOGICAL_UNIT_RESET if self.units.get(unit).is_none() => {
                 return self.respond(bhs.itt(), NO_SUCH_LUN, outbox);
             }
@@ -144,8 +147,8 @@ impl Full {
         let unit = self.units.any_mut(Some(number));
         match why {
             COLD_RESET => self.is_leaving = true,
-            // Who had nothing is told nothing (SAM-5 section 5.14).
-            CLEARED => unit.filter(|unit| unit.tasks > 0).into_iter().for_each(|unit| unit.raise(Sense::CLEARED)),
+            // Each task says so itself: there is no unit attention beside TASK ABORTED (SAM-5 section 5.3.1).
+            CLEARED => {}
             _ => unit.into_iter().for_each(|unit| unit.raise(Sense::RESET)),
         }
         let leaves = why == COLD_RESET;
@@ -192,7 +195,9 @@ impl Full {
     }
 
     fn end_tasks(&mut self, tasks: Vec<u64>, mut function: Function, outbox: &mut Outbox) {
-        tasks.iter().for_each(|id| self.abort(*id, outbox));
+        // Who is sent away hears that alone.
+        let tells = matches!(function.end, End::Swept(..)) && !function.leaves;
+        tasks.iter().for_each(|id| self.abort(*id, tells, outbox));
         function.waits_for.extend(tasks.into_iter().filter(|id| self.tasks.get(*id).is_some()));
         if function.is_done() {
             self.function_is_done(&function, outbox);

@@ -26,7 +26,7 @@ impl Full {
                 goes.extend(tasks.filter(|(_, task)| !task.is_of_reservations()).map(|(id, _)| id));
             }
         }
-        goes.into_iter().for_each(|id| self.abort(id, outbox));
+        goes.into_iter().for_each(|id| self.abort(id, true, outbox));
     }
 
     /// What came of a task's command of reservations.

@@ -108,8 +108,10 @@ pub(crate) struct Task {
     pub is_started: bool,
     /// Requests that are with the front end.
     pub outstanding: usize,
-    /// Nobody wants its answer.
+    /// It has been ended by somebody: what it comes to is not told.
     pub is_aborted: bool,
+    /// That was another initiator, and its own one is told once nothing of it is under way.
+    pub tells_end: bool,
     pub failure: Option<crate::scsi::sense::Failure>,
 }
 
@@ -139,6 +141,7 @@ impl Task {
             is_started: false,
             outstanding: 0,
             is_aborted: false,
+            tells_end: false,
             failure: None,
         }
     }
