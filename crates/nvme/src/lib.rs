@@ -41,9 +41,9 @@ pub use session::Connection;
 /// Bytes of in-capsule data that every target of NVMe/TCP takes with a command of the admin queue, or with a Fabrics
 /// command (TCP section 3.4.1): it is not negotiated.
 pub const ADMIN_CAPSULE_DATA_MAX: u32 = 8192;
-/// Bytes of one H2CData PDU that this side takes (MAXH2CDATA, TCP section 3.6.2.3), 256 KiB: small enough to be
-/// received in one buffer, large enough that headers cost nothing.
-pub const H2C_DATA_MAX: u32 = 256 << 10;
+/// Bytes of one H2CData PDU that this side takes (MAXH2CDATA, TCP section 3.6.2.3): all of a command's (1 MiB), for
+/// Linux before 5.17 sends all that an R2T asks for in one, whatever it was told.
+pub const H2C_DATA_MAX: u32 = TRANSFER_MAX;
 /// The least that MAXH2CDATA may be (TCP section 3.6.2.3).
 pub const H2C_DATA_MAX_LEAST: u32 = 4096;
 /// Transfers from the host that are asked for at a time, of all commands of a queue: one each of the deepest queue.

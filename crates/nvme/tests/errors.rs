@@ -135,7 +135,7 @@ fn the_beginning_of_a_connection() {
     let request = InitializeRequest { version: 0, alignment: 31, digests: BOTH, r2t_max: 0 };
     let offer = Offer { digests: Digests { header: true, data: false }, alignment: 3, ..Offer::default() };
     let response = request.answer(&offer).unwrap();
-    assert_eq!(response, InitializeResponse { version: 0, alignment: 3, digests: offer.digests, data_max: 256 << 10 });
+    assert_eq!(response, InitializeResponse { version: 0, alignment: 3, digests: offer.digests, data_max: 1 << 20 });
     assert_eq!((response.to_controller(&offer).alignment, response.to_host(&request, 1).alignment), (3, 31));
     assert_eq!(InitializeRequest { version: 1, ..request }.answer(&offer), Err(Fatal::Unsupported(8)));
     assert_eq!(InitializeRequest { alignment: 32, ..request }.answer(&offer), Err(Fatal::InvalidField(10)));
