@@ -17,6 +17,10 @@ const RECONNECT_DELAY_S: &str = "2";
 #[derive(Debug)]
 pub(crate) struct Nvme {
     sys: PathBuf,
+    /// The program that makes and ends connections.
+    cli: PathBuf,
+    /// A namespace, or its end, may take so long.
+    patience: Duration,
 }
 
 /// What the names of volumes' subsystems begin with.
@@ -35,7 +39,47 @@ fn is_namespace(name: &str) -> bool {
 
 impl Nvme {
     pub(crate) fn new(sys: PathBuf) -> Nvme {
-        Nvme { sys }
+        Nvme { sys, cli: CLI.into(), patience: PATIENCE }
+    }
+
+    /// Whether there is a controller of the volume, with a namespace or without. With the kernel's multipath a namespace
+    /// may stay without any for a while, and a controller may never get one: the node has not served the volume yet, or
+    /// has ceased to.
+    fn is_connected(&self, volume: &str) -> bool {
+        let Ok(entries) = fs::read_dir(self.sys.join("class/nvme")) else { return false };
+        let mut names = entries.flatten().filter_map(|entry| fs::read_to_string(entry.path().join("subsysnqn")).ok());
+        names.any(|name| name.trim() == subsystem(volume))
+    }
+
+    /// Runs the program that makes and ends connections.
+    fn run(&self, doing: &str, arguments: &[&str]) -> Outcome<()> {
+        run(doing, &self.cli.to_string_lossy(), arguments).map(drop)
+    }
+
+    /// Waits for the volume's namespace.
+    fn ready(&self, volume: &str) -> Outcome<Option<PathBuf>> {
+        wait(self.patience, || {
+            let found = self.find(volume)?;
+            Ok(found.filter(|device| device.exists() && size(device).is_ok_and(|bytes| bytes > 0)))
+        })
+    }
+
+    /// Makes a connection, unless there is one.
+    fn connect(&self, wanted: &Wanted) -> Outcome<()> {
+        // One that was left behind by a process that has ended: the kernel refuses a second one, and its namespace may
+        // come.
+        if self.is_connected(&wanted.volume) {
+            return Ok(());
+        }
+        let address = wanted.address_or_refusal("nvme", "--nvme")?;
+        let bad = || AttachError::internal(format!("'{address}' is no address of NVMe/TCP: IP:PORT"));
+        let (host, port) = address.rsplit_once(':').ok_or_else(bad)?;
+        let (host, name) = (host.trim_matches(['[', ']']), subsystem(&wanted.volume));
+        // It connects again for as long as the volume is staged: a node may restart at any time, and whoever writes
+        // waits for the next try.
+        let mut options = vec!["connect", "-t", "tcp", "-a", host, "-s", port, "-n", &name];
+        options.extend(["--ctrl-loss-tmo", "-1", "--reconnect-delay", RECONNECT_DELAY_S]);
+        self.run(&format!("opening volume '{}'", wanted.volume), &options)
     }
 
     /// The volumes that are namespaces, each once. With the kernel's multipath the namespaces stand under the
@@ -91,20 +135,16 @@ impl Attach for Nvme {
         if let Some(device) = self.find(&wanted.volume)? {
             return Ok(device);
         }
-        let address = wanted.address_or_refusal("nvme", "--nvme")?;
-        let bad = || AttachError::internal(format!("'{address}' is no address of NVMe/TCP: IP:PORT"));
-        let (host, port) = address.rsplit_once(':').ok_or_else(bad)?;
-        let (host, name) = (host.trim_matches(['[', ']']), subsystem(&wanted.volume));
-        // It connects again for as long as the volume is staged: a node may restart at any time, and whoever writes
-        // waits for the next try.
-        let mut options = vec!["connect", "-t", "tcp", "-a", host, "-s", port, "-n", &name];
-        options.extend(["--ctrl-loss-tmo", "-1", "--reconnect-delay", RECONNECT_DELAY_S]);
-        run(&format!("opening volume '{}'", wanted.volume), CLI, options)?;
-        let ready = wait(PATIENCE, || {
-            let found = self.find(&wanted.volume)?;
-            Ok(found.filter(|device| device.exists() && size(device).is_ok_and(|bytes| bytes > 0)))
-        })?;
-        let device = ready.ok_or_else(|| AttachError::unavailable(format!("no device of {name} comes up")))?;
+        self.connect(wanted)?;
+        let Some(device) = self.ready(&wanted.volume)? else {
+            let name = subsystem(&wanted.volume);
+            let mut why = format!("no device of {name} has come up in {} s", self.patience.as_secs());
+            // The kernel would try for ever, and nobody would find the controller: it has no device.
+            if let Err(error) = self.cut(&wanted.volume) {
+                why += &format!(", and its connection stays ({error}): nvme disconnect -n {name}");
+            }
+            return Err(AttachError::unavailable(why));
+        };
         if wanted.read_only {
             run("making the device read-only", "blockdev", ["--setro".as_ref(), device.as_os_str()])?;
         }
@@ -124,11 +164,14 @@ impl Attach for Nvme {
     }
 
     fn cut(&self, volume: &str) -> Outcome<bool> {
-        if self.find(volume)?.is_none() {
+        if self.find(volume)?.is_none() && !self.is_connected(volume) {
             return Ok(false);
         }
-        run(&format!("closing volume '{volume}'"), CLI, ["disconnect", "-n", &subsystem(volume)])?;
-        let gone = wait(PATIENCE, || Ok(self.find(volume)?.is_none().then_some(())))?;
+        self.run(&format!("closing volume '{volume}'"), &["disconnect", "-n", &subsystem(volume)])?;
+        let gone = wait(self.patience, || {
+            let is_gone = self.find(volume)?.is_none() && !self.is_connected(volume);
+            Ok(is_gone.then_some(()))
+        })?;
         gone.map(|()| true).ok_or_else(|| AttachError::late(format!("the devices of {} stay", subsystem(volume))))
     }
 }
@@ -156,5 +199,58 @@ mod tests {
         let mut all: Vec<String> = nvme.list().unwrap().into_iter().map(|(volume, _)| volume).collect();
         all.sort();
         assert_eq!(all, ["vol1", "vol10"]);
+    }
+
+    /// A machine whose `nvme` makes controllers that get no namespace.
+    fn without_namespaces(root: &Path) -> Nvme {
+        use std::os::unix::fs::PermissionsExt;
+        let (program, class) = (root.join("nvme"), root.join("sys/class/nvme"));
+        fs::create_dir_all(&class).unwrap();
+        let script = format!(
+            "#!/bin/sh\necho \"$1\" >> {0}/calls\ncase $1 in\n\
+             connect) mkdir {1}/nvme7 && echo {2} > {1}/nvme7/subsysnqn ;;\n\
+             disconnect) rm -r {1}/nvme7 ;;\nesac\n",
+            root.display(),
+            class.display(),
+            subsystem("vol1"),
+        );
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        Nvme { sys: root.join("sys"), cli: program, patience: Duration::from_millis(120) }
+    }
+
+    fn wanted() -> Wanted {
+        let (protocol, address) = ("nvme".to_owned(), "10.0.0.1:4420".to_owned());
+        Wanted {
+            volume: "vol1".into(),
+            endpoints: vec![azekura_api::EndpointView { protocol, address, uri: None }],
+            size_bytes: 4096,
+            request_bytes_min: 1,
+            read_only: false,
+            shared: false,
+        }
+    }
+
+    #[test]
+    fn a_controller_that_gets_no_namespace_is_not_left_behind() {
+        let root = tempfile::tempdir().unwrap();
+        let nvme = without_namespaces(root.path());
+        let error = nvme.attach(&wanted()).unwrap_err();
+        assert_eq!(error.kind, crate::Kind::Unavailable);
+        assert!(error.message.contains("no device of nqn.2026-01.io.azekura:vol1"), "{error}");
+        assert!(!root.path().join("sys/class/nvme/nvme7").exists(), "the controller stays");
+    }
+
+    #[test]
+    fn a_controller_without_a_namespace_is_detached_and_not_made_twice() {
+        let root = tempfile::tempdir().unwrap();
+        let nvme = without_namespaces(root.path());
+        nvme.connect(&wanted()).unwrap();
+        nvme.connect(&wanted()).unwrap();
+        nvme.detach("vol10").unwrap();
+        assert!(root.path().join("sys/class/nvme/nvme7").exists());
+        nvme.detach("vol1").unwrap();
+        assert!(!root.path().join("sys/class/nvme/nvme7").exists(), "the controller stays");
+        assert_eq!(fs::read_to_string(root.path().join("calls")).unwrap(), "connect\ndisconnect\n");
     }
 }
