@@ -18,6 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Nbd {
     sys: PathBuf,
     proc: PathBuf,
+    dev: PathBuf,
 }
 
 /// The volume that a program's command line connects.
@@ -28,7 +29,39 @@ fn connected(line: &[u8]) -> Option<String> {
 
 impl Nbd {
     pub(crate) fn new(sys: PathBuf, proc: PathBuf) -> Nbd {
-        Nbd { sys, proc }
+        Nbd { sys, proc, dev: "/dev".into() }
+    }
+
+    fn is_free(&self, name: &str) -> bool {
+        !self.sys.join("block").join(name).join("pid").exists()
+    }
+
+    /// A device that nobody has, and that no other process takes while the file is open. The driver of Kubernetes and
+    /// `azekura attach` may look for one at the same time, and `nbd-client` takes away what its device was connected to.
+    /// The lock is on the device's own file, which all who share the kernel's devices have, whatever folders they have.
+    fn take_free(&self) -> Outcome<(PathBuf, File)> {
+        let mut why = AttachError::exhausted("all NBD devices of the kernel are taken: modprobe nbd nbds_max=…");
+        for (name, _) in self.devices() {
+            let device = self.dev.join(&name);
+            if !self.is_free(&name) {
+                continue;
+            }
+            let file = match File::open(&device) {
+                Ok(file) => file,
+                Err(error) => {
+                    why = AttachError::internal(format!("can't open {}: {error}", device.display()));
+                    continue;
+                }
+            };
+            if file.try_lock().is_err() {
+                // udev locks devices, too, while it looks at them.
+                why = AttachError::unavailable(format!("{} is being taken by somebody: try again", device.display()));
+            } else if self.is_free(&name) {
+                // Who had the lock before may have connected it.
+                return Ok((device, file));
+            }
+        }
+        Err(why)
     }
 
     /// Whether process numbers here are not those that the kernel names its devices' programs by: it names the
@@ -98,14 +131,7 @@ impl Attach for Nbd {
             return Ok(device);
         }
         let address = wanted.address_or_refusal("nbd", "--nbd")?;
-        let free = self
-            .devices()
-            .into_iter()
-            .find(|(name, line)| line.is_none() && !self.sys.join("block").join(name).join("pid").exists());
-        let (free, _) = free.ok_or_else(|| {
-            AttachError::exhausted("all NBD devices of the kernel are taken: modprobe nbd nbds_max=…")
-        })?;
-        let device = Path::new("/dev").join(free);
+        let (device, lock) = self.take_free()?;
         let mut arguments: Vec<String> = match address.strip_prefix("unix:") {
             Some(path) => vec!["-unix".into(), path.into()],
             None => {
@@ -122,6 +148,8 @@ impl Attach for Nbd {
         }
         run(&format!("opening volume '{}'", wanted.volume), CLIENT, arguments)?;
         let ready = wait(PATIENCE, || Ok(self.find(&wanted.volume)?.filter(|found| size(found).is_ok_and(|n| n > 0))))?;
+        // By now all see that it is taken.
+        drop(lock);
         ready.ok_or_else(|| AttachError::unavailable(format!("{} does not come up", device.display())))
     }
 
@@ -207,5 +235,25 @@ mod tests {
         assert_eq!(volumes, ["vol1", "vol10"]);
         let names: Vec<String> = nbd.devices().into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["nbd0", "nbd1", "nbd10"]);
+    }
+
+    #[test]
+    fn two_who_look_for_a_free_device_get_two() {
+        let root = tempfile::tempdir().unwrap();
+        let (sys, dev) = (root.path().join("sys"), root.path().join("dev"));
+        fs::create_dir_all(&dev).unwrap();
+        for name in ["nbd0", "nbd1", "nbd2"] {
+            fs::create_dir_all(sys.join("block").join(name)).unwrap();
+            fs::write(dev.join(name), "").unwrap();
+        }
+        fs::write(sys.join("block/nbd0/pid"), "7\n").unwrap();
+        let nbd = Nbd { sys: sys.clone(), proc: root.path().join("proc"), dev: dev.clone() };
+        let first = nbd.take_free().unwrap();
+        let second = nbd.take_free().unwrap();
+        assert_eq!((&first.0, &second.0), (&dev.join("nbd1"), &dev.join("nbd2")));
+        assert_eq!(nbd.take_free().unwrap_err().kind, crate::Kind::Unavailable);
+        // One that could not be connected after all is free again.
+        drop(first);
+        assert_eq!(nbd.take_free().unwrap().0, dev.join("nbd1"));
     }
 }
