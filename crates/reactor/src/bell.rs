@@ -15,8 +15,8 @@ pub(crate) struct Bell {
     pub(crate) watch: Option<Ticket>,
     /// It is to be rung.
     pub(crate) wanted: bool,
-    /// It is being rung.
-    pub(crate) rings: bool,
+    /// The write that rings it, while one is under way.
+    pub(crate) ringing: Option<Ticket>,
     /// It has rung since the last wait.
     pub(crate) has_rung: bool,
     pub(crate) removed: bool,
@@ -24,7 +24,7 @@ pub(crate) struct Bell {
 
 impl Bell {
     pub(crate) fn new(eventfd: OwnedFd) -> Bell {
-        Bell { eventfd, watch: None, wanted: false, rings: false, has_rung: false, removed: false }
+        Bell { eventfd, watch: None, wanted: false, ringing: None, has_rung: false, removed: false }
     }
 }
 

@@ -115,3 +115,22 @@ fn other_files_are_no_bells() {
         }
     }
 }
+
+#[test]
+fn a_bell_that_is_never_read_is_given_back() {
+    for mut reactor in reactors() {
+        let (here, there) = bell();
+        let rung = reactor.add_bell(here).unwrap();
+        // The other side lets whoever writes wait, and does not read.
+        rustix::io::ioctl_fionbio(&there, false).unwrap();
+        rustix::io::write(&there, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        reactor.ring_bell(rung);
+        assert_eq!(heard(&mut reactor), []);
+        reactor.remove_bell(rung);
+        let until = std::time::Instant::now() + Duration::from_secs(10);
+        while reactor.bells() > 0 && std::time::Instant::now() < until {
+            reactor.wait(Some(Duration::from_millis(10)), &mut Vec::new()).unwrap();
+        }
+        assert_eq!(reactor.bells(), 0, "the bell stays open");
+    }
+}

@@ -50,12 +50,13 @@ impl<S: Stream> Reactor<S> {
             let Some(index) = self.bells.index(id.0) else { continue };
             let bell = self.bells.at(index);
             // One that is still being rung is rung again after that.
-            if mem::replace(&mut bell.rings, true) {
+            if bell.ringing.is_some() {
                 continue;
             }
             bell.wanted = false;
             let eventfd = bell.eventfd.as_raw_fd();
-            self.ring.start(Operation::Ring { bell: index, eventfd, count: Box::new(1) });
+            let ringing = self.ring.start(Operation::Ring { bell: index, eventfd, count: Box::new(1) });
+            self.bells.at(index).ringing = Some(ringing);
         }
         self.to_ring = to_ring;
     }
@@ -66,10 +67,17 @@ impl<S: Stream> Reactor<S> {
         self.bells.void(index);
         let bell = self.bells.at(index);
         bell.removed = true;
-        if let Some(watch) = bell.watch {
-            self.ring.cancel(watch);
+        // Who shares a bell can let a write to it wait for ever: then it would never be given back.
+        for ticket in [bell.watch, bell.ringing].into_iter().flatten() {
+            self.ring.cancel(ticket);
         }
         self.free_bell(index);
+    }
+
+    /// Bells that are there, with those that the kernel has not given back yet.
+    #[must_use]
+    pub fn bells(&self) -> usize {
+        self.bells.len()
     }
 
     fn watch(&mut self, index: u32) {
@@ -100,7 +108,7 @@ impl<S: Stream> Reactor<S> {
 
     pub(crate) fn on_ring(&mut self, index: u32) {
         let bell = self.bells.at(index);
-        bell.rings = false;
+        bell.ringing = None;
         if bell.removed {
             return self.free_bell(index);
         }
@@ -124,7 +132,7 @@ impl<S: Stream> Reactor<S> {
     /// Frees the slot of a removed bell when the kernel is done with it.
     fn free_bell(&mut self, index: u32) {
         let bell = self.bells.at(index);
-        if bell.removed && bell.watch.is_none() && !bell.rings {
+        if bell.removed && bell.watch.is_none() && bell.ringing.is_none() {
             self.bells.take(index);
         }
     }
