@@ -294,15 +294,14 @@ impl DeviceDir {
         let options = if limits.gathers { options } else { Options { gathered_read_blocks_min: 0, ..options } };
         let identity = Identity { cluster, device: id, instance: self.file.instance };
         let map_path = self.path.join("map.redb");
-        if self.file.disk {
-            self.check_disk(&identity)?;
-        }
+        // Held until it is formatted: else two processes could find it blank, and both format it.
+        let claimed = if self.file.disk { self.check_disk(&identity)? } else { None };
         let formatted = self.file.cluster.is_some() || self.is_in_use(&identity)?;
         if formatted {
             self.check_presence()?;
         }
         let mut map = open_map(&map_path, limits.map_bytes).map_err(|error| self.map_error("open", &error))?;
-        let log = self.log()?;
+        let log = claimed.map_or_else(|| self.log(), Ok)?;
         match room::reserve_map(&map_path, self.file.size) {
             Err(error) if formatted => tracing::warn!(
                 device = %id,
@@ -354,12 +353,12 @@ impl DeviceDir {
     }
 
     /// Waits for a disk that appears late, and refuses one that is not this device's: names of disks may change, and
-    /// cables be swapped. That loses no copy: the device is out of service until its disk is back.
-    fn check_disk(&self, identity: &Identity) -> Result<()> {
+    /// cables be swapped. That loses no copy: the device is out of service until its disk is back. One that has yet to be
+    /// formatted is answered, held against others.
+    pub(super) fn check_disk(&self, identity: &Identity) -> Result<Option<File>> {
         let link = self.log_path();
-        let path = std::fs::read_link(&link)
+        let path = &std::fs::read_link(&link)
             .with_context(|| format!("{} leads to no disk: make it a link to the device's", link.display()))?;
-        let path = path.as_path();
         let deadline = Instant::now() + DISK_PATIENCE;
         while disks::block_device(path).is_none() {
             ensure!(
@@ -372,7 +371,7 @@ impl DeviceDir {
         }
         let log = File::open(path).with_context(|| format!("can't open {}", path.display()))?;
         match Inspector::open(LogFile(log)) {
-            Ok(log) if log.identity() == *identity => Ok(()),
+            Ok(log) if log.identity() == *identity => Ok(None),
             Ok(log) => bail!(
                 "{} is the disk of device {} of cluster {:032x}, and not that of {}: the names of disks were swapped, or this \
                  one was put in its place. Mend the link {}",
@@ -383,7 +382,7 @@ impl DeviceDir {
                 link.display()
             ),
             // It is new; since its folder was made somebody else may have taken it.
-            Err(OpenError::NotFormatted) if self.file.cluster.is_none() => disks::check_blank(path).map(drop),
+            Err(OpenError::NotFormatted) if self.file.cluster.is_none() => disks::claim_blank(path).map(Some),
             Err(error) => Err(error).with_context(|| {
                 format!(
                     "{} is not the disk of {}, or its beginning was overwritten",

@@ -5,6 +5,7 @@
 //! LVM and ZFS have their labels there. `blkid` says what is on another one; what it does not know is left alone, too.
 
 use crate::disk::device::LogFile;
+use crate::disk::holders;
 use crate::disk::room;
 use anyhow::{Context, Result, bail, ensure};
 use azekura_base::{PageBuf, Size};
@@ -151,7 +152,7 @@ fn claim(path: &Path, write: bool) -> Result<File> {
         Some(libc::EBUSY) => anyhow::anyhow!(
             "{} is in use: it, or a part of it, is mounted, belongs to a RAID or LVM, or another program has it{}",
             path.display(),
-            listed(&users(file.rdev()))
+            listed(&holders::all(Path::new("/proc"), file.rdev(), users(file.rdev())))
         ),
         _ => anyhow::Error::new(error).context(format!("can't open {}", path.display())),
     })
@@ -212,8 +213,11 @@ fn foreign_label(path: &Path) -> Option<String> {
 /// # Errors
 /// When it is in use or can't be read.
 pub fn content(path: &Path) -> Result<Option<String>> {
-    let disk = claim(path, false)?;
-    let bytes = size(&disk).with_context(|| format!("can't tell the size of {}", path.display()))?;
+    content_of(path, &claim(path, false)?)
+}
+
+fn content_of(path: &Path, disk: &File) -> Result<Option<String>> {
+    let bytes = size(disk).with_context(|| format!("can't tell the size of {}", path.display()))?;
     let number = disk.metadata()?.rdev();
     let partitions = users(number);
     if !partitions.is_empty() {
@@ -230,27 +234,45 @@ pub fn content(path: &Path) -> Result<Option<String>> {
     Ok((!is_zero).then(|| "data of an unknown kind".to_owned()))
 }
 
+/// Takes a disk that nothing is on: as long as the answered file is open no other process takes it, nor does the kernel
+/// mount it. Who is to write it keeps the file until there is something on the disk that others leave alone.
+///
+/// # Errors
+/// When there is something on it, it is in use, or too small, or can't be read or written.
+pub fn claim_blank(path: &Path) -> Result<File> {
+    let disk = claim(path, true)?;
+    // The claim keeps out who asks for one. Others, such as dd, may write all the same; losetup only looks.
+    let number = disk.metadata()?.rdev();
+    let deadline = Instant::now() + HELD_PATIENCE;
+    while let Some(program) = holders::writer(Path::new("/proc"), number) {
+        ensure!(Instant::now() < deadline, "{} is in use: {program} has it open to write", path.display());
+        std::thread::sleep(HELD_INTERVAL);
+    }
+    if let Some(found) = content_of(path, &disk)? {
+        bail!(
+            "{} is not taken: there is {found} on it. If nobody needs that any more, 'azekura store wipe {}' removes it",
+            path.display(),
+            path.display()
+        )
+    }
+    let bytes = size(&disk)?;
+    ensure!(
+        bytes >= room::SIZE_MIN,
+        "{} has {}: at least {} are needed",
+        path.display(),
+        Size::new(bytes),
+        Size::new(room::SIZE_MIN)
+    );
+    Ok(disk)
+}
+
 /// Bytes of a disk that may be taken.
 ///
 /// # Errors
-/// When there is something on it, it is in use, too small, or can't be read.
+/// As [`claim_blank`].
 pub fn check_blank(path: &Path) -> Result<u64> {
-    let Some(found) = content(path)? else {
-        let bytes = size(&claim(path, false)?)?;
-        ensure!(
-            bytes >= room::SIZE_MIN,
-            "{} has {}: at least {} are needed",
-            path.display(),
-            Size::new(bytes),
-            Size::new(room::SIZE_MIN)
-        );
-        return Ok(bytes);
-    };
-    bail!(
-        "{} is not taken: there is {found} on it. If nobody needs that any more, 'azekura store wipe {}' removes it",
-        path.display(),
-        path.display()
-    )
+    let disk = claim_blank(path)?;
+    size(&disk).with_context(|| format!("can't tell the size of {}", path.display()))
 }
 
 /// Makes a disk blank: the areas where labels are become zeros, and what lies between is discarded where the disk can
@@ -279,6 +301,9 @@ pub fn wipe(path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk::device::DeviceDir;
+    use azekura_base::DeviceId;
+    use azekura_store::Identity;
 
     #[test]
     fn labels_are_at_both_ends() {
@@ -311,5 +336,68 @@ mod tests {
         assert!(named.len() == 1 && named[0].named, "{named:?}");
         assert!(find(&["[".to_owned()]).is_err());
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// A block device of a file, while it lives.
+    struct Loop(PathBuf, #[expect(dead_code, reason = "its end removes the file")] tempfile::TempDir);
+
+    impl Loop {
+        /// `None` where this process may not make one.
+        fn new(bytes: u64) -> Option<Loop> {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("disk");
+            File::create(&file).unwrap().set_len(bytes).unwrap();
+            let made =
+                Command::new("losetup").args(["--find", "--show", "--sector-size=4096"]).arg(&file).output().ok()?;
+            let name = String::from_utf8_lossy(&made.stdout).trim().to_owned();
+            made.status.success().then(|| Loop(name.into(), folder))
+        }
+    }
+
+    impl Drop for Loop {
+        fn drop(&mut self) {
+            let _ = Command::new("losetup").arg("--detach").arg(&self.0).output();
+        }
+    }
+
+    #[test]
+    fn a_blank_disk_is_nobody_elses_while_it_is_claimed() {
+        let Some(disk) = Loop::new(room::SIZE_MIN) else { return };
+        let claimed = claim_blank(&disk.0).unwrap();
+        let error = claim_blank(&disk.0).unwrap_err().to_string();
+        let own = format!("process {}", std::process::id());
+        assert!(error.contains("is in use") && error.contains(&own), "{error}");
+        drop(claimed);
+        assert_eq!(check_blank(&disk.0).unwrap(), room::SIZE_MIN);
+    }
+
+    #[test]
+    fn a_disk_that_another_process_writes_is_refused_with_its_name() {
+        let Some(disk) = Loop::new(room::SIZE_MIN) else { return };
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "exec 3<>\"$0\"; echo; exec sleep 60"]).arg(&disk.0);
+        let mut writer = shell.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        std::io::Read::read_exact(writer.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+        let error = check_blank(&disk.0).map_err(|error| error.to_string());
+        writer.kill().unwrap();
+        writer.wait().unwrap();
+        let error = error.unwrap_err();
+        assert!(error.contains(&format!("process {} (s", writer.id())), "{error}");
+        check_blank(&disk.0).unwrap();
+    }
+
+    #[test]
+    fn a_disk_stays_claimed_until_it_is_formatted() {
+        let Some(disk) = Loop::new(room::SIZE_MIN) else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let make = |name: &str| DeviceDir::create_on_disk(&folder.path().join(name), &disk.0).unwrap();
+        let (first, second) = (make("device-0"), make("device-1"));
+        let identity = |dir: &DeviceDir| Identity { cluster: 1, device: DeviceId(1), instance: dir.file.instance };
+        let held = first.check_disk(&identity(&first)).unwrap();
+        assert!(held.is_some());
+        let error = second.check_disk(&identity(&second)).unwrap_err().to_string();
+        assert!(error.contains("is in use"), "{error}");
+        drop(held);
+        assert!(second.check_disk(&identity(&second)).unwrap().is_some());
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod data_folder;
 pub(crate) mod device;
 pub mod disks;
 pub(crate) mod files;
+mod holders;
 pub(crate) mod identity;
 pub(crate) mod initialise;
 pub(crate) mod layers_file;
