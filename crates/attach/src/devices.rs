@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use azekura_api::EndpointView;
 
-use crate::{AttachError, Outcome};
+use crate::{AttachError, Outcome, programs};
 
 mod fuse;
 mod loops;
@@ -212,7 +212,11 @@ impl Devices {
     /// When no way is here, with what each of them lacks; when the one that is here fails.
     pub fn attach(&self, wanted: &Wanted) -> Outcome<Attached> {
         if let Some((way, _)) = self.found(&wanted.volume)? {
-            return Ok(Attached { device: way.attach(wanted)?, way: way.way(), passed_over: Vec::new() });
+            let attached = Attached { device: way.attach(wanted)?, way: way.way(), passed_over: Vec::new() };
+            if wanted.read_only {
+                set_read_only(Path::new("/sys"), Path::new("blockdev"), &attached.device)?;
+            }
+            return Ok(attached);
         }
         let mut passed_over = Vec::new();
         for way in self.ways_for(wanted) {
@@ -227,6 +231,17 @@ impl Devices {
         }
         let told: Vec<String> = passed_over.iter().map(|PassedOver { way, why }| format!("{way}: {why}")).collect();
         Err(AttachError::precondition(format!("no way to a block device on this machine: {}", told.join("; "))))
+    }
+
+    /// Sees to it that nothing can be written to the volume's device. One that is there already may be one to write, and
+    /// who made it may have ended before it was to be read.
+    ///
+    /// # Errors
+    /// When the volume has no device here, it is used to write, or the kernel does not do it.
+    pub fn make_read_only(&self, volume: &str) -> Outcome<()> {
+        let absent = || AttachError::not_found(format!("volume '{volume}' is not attached here"));
+        let device = self.find(volume)?.ok_or_else(absent)?;
+        set_read_only(Path::new("/sys"), Path::new("blockdev"), &device)
     }
 
     /// Makes the device as large as the volume.
@@ -268,6 +283,40 @@ pub fn is_claimed(device: &Path) -> bool {
     let mut opening = fs::OpenOptions::new();
     let opened = opening.read(true).custom_flags(rustix::fs::OFlags::EXCL.bits() as i32).open(device);
     opened.is_err_and(|error| error.kind() == std::io::ErrorKind::ResourceBusy)
+}
+
+/// Whether nothing can be written to a device.
+///
+/// # Errors
+/// When there is no such device.
+pub fn is_read_only(device: &Path) -> Outcome<bool> {
+    shows_read_only(Path::new("/sys"), device)
+}
+
+fn shows_read_only(sys: &Path, device: &Path) -> Outcome<bool> {
+    let path = sys.join("class/block").join(device.file_name().unwrap_or_default()).join("ro");
+    let text = fs::read_to_string(&path);
+    let text = text.map_err(|error| AttachError::internal(format!("can't read {}: {error}", path.display())))?;
+    Ok(text.trim() == "1")
+}
+
+/// Makes a device one to read, unless it is, and looks whether it has become that.
+fn set_read_only(sys: &Path, blockdev: &Path, device: &Path) -> Outcome<()> {
+    if shows_read_only(sys, device)? {
+        return Ok(());
+    }
+    if is_claimed(device) {
+        return Err(AttachError::precondition(format!(
+            "{} is used to write: unmount it, or take it out of there, before it is to be read only",
+            device.display()
+        )));
+    }
+    let arguments = ["--setro".as_ref(), device.as_os_str()];
+    programs::run("making the device read-only", &blockdev.to_string_lossy(), arguments)?;
+    if shows_read_only(sys, device)? {
+        return Ok(());
+    }
+    Err(AttachError::internal(format!("{} can still be written, although it was made read-only", device.display())))
 }
 
 /// A device's size, bytes.
@@ -378,5 +427,30 @@ mod tests {
         assert_eq!(wanted.address("nvme"), Some("10.0.0.1:4420"));
         let refusal = wanted.address_or_refusal("iscsi", "--iscsi").unwrap_err();
         assert!(refusal.message.contains("--iscsi"), "{refusal}");
+    }
+
+    #[test]
+    fn a_device_that_is_there_is_made_read_only_and_looked_at() {
+        use std::os::unix::fs::PermissionsExt;
+        let root = tempfile::tempdir().unwrap();
+        let (sys, program, device) = (root.path().join("sys"), root.path().join("blockdev"), root.path().join("nbd0"));
+        let ro = sys.join("class/block/nbd0/ro");
+        fs::create_dir_all(ro.parent().unwrap()).unwrap();
+        fs::write(&device, "").unwrap();
+        let blockdev = |script: &str| {
+            fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        // An interrupted call has left it to be written.
+        fs::write(&ro, "0\n").unwrap();
+        blockdev("true");
+        let error = set_read_only(&sys, &program, &device).unwrap_err();
+        assert!(error.message.contains("can still be written"), "{error}");
+        blockdev(&format!("[ \"$1\" = --setro ] && echo 1 > {}", ro.display()));
+        set_read_only(&sys, &program, &device).unwrap();
+        assert!(shows_read_only(&sys, &device).unwrap());
+        // Nothing is to be done then.
+        blockdev("false");
+        set_read_only(&sys, &program, &device).unwrap();
     }
 }

@@ -13,7 +13,7 @@ mod error;
 mod mounts;
 pub mod programs;
 
-pub use devices::{Attached, Devices, Found, PassedOver, Wanted, Way, folder, is_claimed, size};
+pub use devices::{Attached, Devices, Found, PassedOver, Wanted, Way, folder, is_claimed, is_read_only, size};
 pub use error::{AttachError, Kind};
 pub use mounts::{Mount, Mounts, real, unmount_all};
 

@@ -141,6 +141,10 @@ impl AttachArgs {
         let (attached, node) = match there {
             // Whoever repeats the command need not reach the cluster for that.
             Some(Found { device, way, .. }) if devices.is_sound(&self.volume)? == Some(true) => {
+                // A call that was interrupted may have made the device and left it to be written.
+                if self.is_read_only() {
+                    devices.make_read_only(&self.volume)?;
+                }
                 (Attached { device, way, passed_over: Vec::new() }, None)
             }
             _ => {
@@ -163,6 +167,11 @@ impl AttachArgs {
         if self.api.json { print_json(&done) } else { print(&text(&done)) }
     }
 
+    /// Nothing is to be written; to a snapshot nothing can be.
+    fn is_read_only(&self) -> bool {
+        self.read_only || self.volume.contains('@')
+    }
+
     /// What is wanted, of which node.
     fn wanted(&self, client: &Client) -> Result<(Wanted, String), CliError> {
         let nodes = client.ask_all::<NodeList, _>([])?;
@@ -183,7 +192,7 @@ impl AttachArgs {
         };
         let node = choose(&nodes, self.node.as_deref().or(user.as_deref()), is_local)?;
         let endpoints = reachable(node, is_local).map(|endpoint| addressed(endpoint, node)).collect();
-        let read_only = self.read_only || self.volume.contains('@');
+        let read_only = self.is_read_only();
         Ok((Wanted { volume, endpoints, size_bytes, request_bytes_min, read_only, shared }, node.name.clone()))
     }
 }

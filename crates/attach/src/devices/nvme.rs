@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Attach, Wanted, Way, size, wait};
+use super::{Attach, Wanted, Way, set_read_only, size, wait};
 use crate::programs::{is_there, run};
 use crate::{AttachError, Outcome};
 
@@ -146,7 +146,7 @@ impl Attach for Nvme {
             return Err(AttachError::unavailable(why));
         };
         if wanted.read_only {
-            run("making the device read-only", "blockdev", ["--setro".as_ref(), device.as_os_str()])?;
+            set_read_only(&self.sys, Path::new("blockdev"), &device)?;
         }
         Ok(device)
     }
