@@ -1,8 +1,8 @@
 //! File systems on devices: found, made, checked and grown with their own programs.
 
 use std::fs::{self, File};
-use std::io::ErrorKind;
-use std::os::unix::fs::FileExt;
+use std::io::{ErrorKind, Seek, SeekFrom};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use azekura_attach::programs::said;
@@ -44,7 +44,8 @@ impl Formatting<'_> {
         fs::write(self.note, &self.what)
     }
 
-    fn end(&self) -> std::io::Result<()> {
+    /// What is on the device from now on is not of the driver's making.
+    pub(super) fn end(&self) -> std::io::Result<()> {
         match fs::remove_file(self.note) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -114,8 +115,30 @@ pub(super) fn ensure(device: &Path, wanted: Filesystem, read_only: bool, formatt
     }
     let noted = |error| Status::internal(format!("can't write {}: {error}", formatting.note.display()));
     formatting.begin().map_err(noted)?;
-    make(device, wanted, interrupted)?;
+    make_or_erase(device, formatting, || make(device, wanted, interrupted))?;
     formatting.end().map_err(noted)
+}
+
+/// A file system that could not be made leaves nothing behind that would be taken for data: the note counts on this
+/// machine and for this attachment alone, and the next one would refuse the volume for ever. Where its beginning can't
+/// be made zeros, the note stays, and all is made again.
+fn make_or_erase(device: &Path, formatting: &Formatting<'_>, make: impl FnOnce() -> Outcome<()>) -> Outcome<()> {
+    make().inspect_err(|_| {
+        let erased = erase(device).and_then(|()| formatting.end());
+        if let Err(error) = erased {
+            tracing::warn!("what was begun on {} is not erased: {error}", device.display());
+        }
+    })
+}
+
+/// Makes the device begin with zeros, which are on the volume then. Not one that the kernel has for something.
+fn erase(device: &Path) -> std::io::Result<()> {
+    let is_device = fs::metadata(device)?.file_type().is_block_device();
+    let flags = if is_device { rustix::fs::OFlags::EXCL } else { rustix::fs::OFlags::empty() };
+    let file = fs::OpenOptions::new().write(true).custom_flags(flags.bits() as i32).open(device)?;
+    let bytes = (&file).seek(SeekFrom::End(0))?.min(EMPTY_BYTES as u64);
+    file.write_all_at(&vec![0; bytes as usize], 0)?;
+    file.sync_all()
 }
 
 fn make(device: &Path, wanted: Filesystem, again: bool) -> Outcome<()> {
@@ -215,5 +238,28 @@ mod tests {
         fs::write(&path, b"").unwrap();
         assert_eq!(begins_empty(&path).unwrap_err().code(), tonic::Code::Unavailable);
         assert_eq!(begins_empty(&folder.path().join("none")).unwrap_err().code(), tonic::Code::Unavailable);
+    }
+
+    #[test]
+    fn a_failed_mkfs_leaves_zeros_and_no_note() {
+        let folder = tempfile::tempdir().unwrap();
+        let (device, note) = (folder.path().join("device"), folder.path().join("formatting"));
+        let size = 2 * EMPTY_BYTES;
+        fs::write(&device, vec![0; size]).unwrap();
+        let formatting = Formatting { note: &note, what: "uuid 7".to_owned() };
+        formatting.begin().unwrap();
+        let fails = || {
+            fs::write(&device, vec![7; size]).unwrap();
+            Err(Status::internal("mkfs has ended"))
+        };
+        assert_eq!(make_or_erase(&device, &formatting, fails).unwrap_err().message(), "mkfs has ended");
+        assert!(begins_empty(&device).unwrap(), "the next attachment would not format it");
+        assert!(!formatting.was_interrupted());
+        assert_eq!(fs::metadata(&device).unwrap().len(), size as u64);
+        // What can't be erased is made again.
+        formatting.begin().unwrap();
+        let gone = folder.path().join("gone");
+        make_or_erase(&gone, &formatting, || Err(Status::internal("no device"))).unwrap_err();
+        assert!(formatting.was_interrupted());
     }
 }
