@@ -35,6 +35,17 @@ fn note(folder: &Path) -> Outcome<std::path::PathBuf> {
     Ok(folder.join("formatting"))
 }
 
+/// Whether a call may go on with the device that is there. `shown`: it can only be read; `is_used`: it is mounted
+/// somewhere. One that a call has left to be written, and nobody uses, is made one to read.
+fn fits(shown: bool, read_only: bool, is_used: bool, device: &Path) -> Outcome<()> {
+    let staged = match (shown, read_only) {
+        (true, false) => "to be read only",
+        (false, true) if is_used => "to be written",
+        _ => return Ok(()),
+    };
+    Err(Status::already_exists(format!("the volume is staged as {} {staged}: unstage it first", device.display())))
+}
+
 impl Node {
     pub(super) fn node_stage_volume(&self, mut request: NodeStageVolumeRequest) -> Outcome<NodeStageVolumeResponse> {
         let secret = secrets::take(&mut request.secrets);
@@ -52,12 +63,20 @@ impl Node {
         self.unlock(&volume, secret.as_ref(), "node-stage")?;
         self.note_staged(name)?;
         let read_only = wanted.is_read_only();
+        if let Some(device) = self.devices.find(name).map_err(status)? {
+            let shown = azekura_attach::is_read_only(&device).map_err(status)?;
+            fits(shown, read_only, mounts()?.of(&device).next().is_some(), &device)?;
+        }
         let device = self.devices.attach(&self.wanted(&volume, read_only)?).map_err(status)?.device;
+        let note = note(&azekura_attach::folder(&self.state, name))?;
+        let formatting = Formatting { note: &note, what: format!("{} {}", volume.uuid, mine.generation) };
+        if wanted.access == Access::Block && !read_only {
+            // Containers write what they like to it, and the attachment stays the same: no later call may take that for
+            // a file system that was half made.
+            let ended = formatting.end();
+            ended.map_err(|error| Status::internal(format!("can't remove {}: {error}", note.display())))?;
+        }
         if let Access::Mount(filesystem, flags) = &wanted.access {
-            let formatting = Formatting {
-                note: &note(&azekura_attach::folder(&self.state, name))?,
-                what: format!("{} {}", volume.uuid, mine.generation),
-            };
             let options = options(*filesystem, flags, read_only);
             mount(&device, &staging, *filesystem, &options, read_only, &formatting)?;
         }
@@ -134,5 +153,20 @@ mod tests {
         assert_eq!(options(Filesystem::Ext4, &[], false), "");
         assert_eq!(options(Filesystem::Ext4, &["noatime".into(), "discard".into()], true), "noatime,discard,ro");
         assert_eq!(options(Filesystem::Xfs, &[], false), "nouuid");
+    }
+
+    #[test]
+    fn a_volume_is_not_staged_a_second_time_for_another_use() {
+        let code = |shown, read_only, is_used| {
+            fits(shown, read_only, is_used, Path::new("/dev/nbd0")).map_err(|status| status.code()).err()
+        };
+        for is_used in [false, true] {
+            assert_eq!(code(true, true, is_used), None);
+            assert_eq!(code(false, false, is_used), None);
+            assert_eq!(code(true, false, is_used), Some(tonic::Code::AlreadyExists));
+        }
+        assert_eq!(code(false, true, true), Some(tonic::Code::AlreadyExists));
+        // The call before was interrupted.
+        assert_eq!(code(false, true, false), None);
     }
 }
