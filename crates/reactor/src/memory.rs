@@ -11,6 +11,8 @@ use std::{
 };
 
 const WORD: usize = size_of::<u64>();
+/// What statfs(2) calls a file system of huge pages.
+const HUGETLBFS_MAGIC: rustix::fs::FsWord = 0x9584_58f6;
 
 /// A part of a memory file (memfd_create(2)) that a client of this machine has handed over, until it is dropped.
 ///
@@ -34,6 +36,10 @@ impl MappedMemory {
             Ok(seals) if seals.contains(SealFlags::SHRINK) => {}
             Ok(_) => return refuse("the memory may be made shorter: it is not sealed against that"),
             Err(_) => return refuse("the memory is no memory file"),
+        }
+        // Its client can give back pages of it although it is sealed, and the kernel may have none in their place.
+        if rustix::fs::fstatfs(file)?.f_type == HUGETLBFS_MAGIC {
+            return refuse("the memory is of huge pages, which may end under this process: take usual pages");
         }
         let size = rustix::fs::fstat(file)?.st_size.unsigned_abs();
         // The seal is older than this look at the size, so the size only grows.
@@ -191,5 +197,16 @@ mod tests {
         let usual = tempfile::tempfile().unwrap();
         usual.set_len(4096).unwrap();
         assert!(why(&usual.into(), 0, 4096).contains("no memory file"));
+    }
+
+    #[test]
+    fn huge_pages_are_refused() {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        // A kernel without them can't be handed any.
+        let Ok(file) = memfd_create("test", flags) else { return };
+        ftruncate(&file, 2 << 20).unwrap();
+        fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+        let error = MappedMemory::new(&file, 0, 2 << 20).unwrap_err();
+        assert!(error.to_string().contains("huge pages"), "{error}");
     }
 }
