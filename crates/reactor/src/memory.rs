@@ -8,11 +8,17 @@ use std::{
     os::fd::{AsRawFd, OwnedFd},
     ptr::NonNull,
     sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering},
+    thread::JoinHandle,
 };
 
 const WORD: usize = size_of::<u64>();
 /// What statfs(2) calls a file system of huge pages.
 const HUGETLBFS_MAGIC: rustix::fs::FsWord = 0x9584_58f6;
+/// Mappings of so many bytes are given back by a thread of their own: for each GiB that was touched the kernel needs
+/// milliseconds, and a machine's memory has hundreds.
+const UNMAP_ASIDE_BYTES: usize = 64 << 20;
+/// So is that thread called.
+const UNMAP_THREAD: &str = "unmap";
 
 /// A part of a memory file (memfd_create(2)) that a client of this machine has handed over, until it is dropped.
 ///
@@ -135,10 +141,32 @@ impl SharedMemory for MappedMemory {
     }
 }
 
+/// A mapping that nobody uses any more, until it is dropped.
+struct Unused {
+    start: usize,
+    len: usize,
+}
+
+impl Drop for Unused {
+    fn drop(&mut self) {
+        let start: *mut u8 = std::ptr::with_exposed_provenance_mut(self.start);
+        // SAFETY: the mapping was a `MappedMemory`'s own, and nothing that was borrowed from that outlives it.
+        unsafe { libc::munmap(start.cast(), self.len) };
+    }
+}
+
+/// Gives a mapping back; the answer is the thread that does it, if this one does not.
+fn give_back(unused: Unused) -> Option<JoinHandle<()>> {
+    if unused.len < UNMAP_ASIDE_BYTES {
+        return None;
+    }
+    // Without a thread it is dropped with the closure, here.
+    std::thread::Builder::new().name(UNMAP_THREAD.into()).spawn(move || drop(unused)).ok()
+}
+
 impl Drop for MappedMemory {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own, and nothing that was borrowed from it outlives the value.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+        give_back(Unused { start: self.start.as_ptr().expose_provenance(), len: self.len });
     }
 }
 
@@ -208,5 +236,25 @@ mod tests {
         fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
         let error = MappedMemory::new(&file, 0, 2 << 20).unwrap_err();
         assert!(error.to_string().contains("huge pages"), "{error}");
+    }
+
+    #[test]
+    fn large_memory_is_given_back_by_another_thread() {
+        let is_mapped = |start: usize| {
+            let start = format!("{start:x}-");
+            std::fs::read_to_string("/proc/self/maps").unwrap().lines().any(|line| line.starts_with(&start))
+        };
+        for (len, is_aside) in [(4096, false), (UNMAP_ASIDE_BYTES, true)] {
+            let memory = MappedMemory::new(&file(len as u64, SealFlags::SHRINK), 0, len).unwrap();
+            let unused = Unused { start: memory.start.as_ptr().expose_provenance(), len };
+            std::mem::forget(memory);
+            let start = unused.start;
+            assert!(is_mapped(start));
+            let thread = give_back(unused);
+            assert_eq!(thread.is_some(), is_aside, "{len} bytes");
+            thread.into_iter().for_each(|thread| thread.join().unwrap());
+            // Another test may have got the place.
+            assert!(!is_aside || !is_mapped(start));
+        }
     }
 }
