@@ -233,7 +233,7 @@ impl Devices {
         Err(AttachError::precondition(format!("no way to a block device on this machine: {}", told.join("; "))))
     }
 
-    /// Sees to it that nothing can be written to the volume's device. One that is there already may be one to write, and
+    /// Sees to it that nothing can be written to the volume's device. One that is there may be one to write, and
     /// who made it may have ended before it was to be read.
     ///
     /// # Errors

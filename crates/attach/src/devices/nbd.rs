@@ -37,7 +37,7 @@ impl Nbd {
     }
 
     /// A device that nobody has, and that no other process takes while the file is open. The driver of Kubernetes and
-    /// `azekura attach` may look for one at the same time, and `nbd-client` takes away what its device was connected to.
+    /// `azekura attach` may look for one at the same time, and `nbd-client` does not ask whose a device is.
     /// The lock is on the device's own file, which all who share the kernel's devices have, whatever folders they have.
     fn take_free(&self) -> Outcome<(PathBuf, File)> {
         let mut why = AttachError::exhausted("all NBD devices of the kernel are taken: modprobe nbd nbds_max=…");

@@ -42,7 +42,7 @@ impl Nvme {
         Nvme { sys, cli: CLI.into(), patience: PATIENCE }
     }
 
-    /// Whether there is a controller of the volume, with a namespace or without. With the kernel's multipath a namespace
+    /// Whether the volume has a controller, with a namespace or without. With the kernel's multipath a namespace
     /// may stay without any for a while, and a controller may never get one: the node has not served the volume yet, or
     /// has ceased to.
     fn is_connected(&self, volume: &str) -> bool {

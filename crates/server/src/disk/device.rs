@@ -353,8 +353,8 @@ impl DeviceDir {
     }
 
     /// Waits for a disk that appears late, and refuses one that is not this device's: names of disks may change, and
-    /// cables be swapped. That loses no copy: the device is out of service until its disk is back. One that has yet to be
-    /// formatted is answered, held against others.
+    /// cables be swapped. That loses no copy: the device is out of service until its disk is back. One that is to
+    /// be formatted is answered, held against others.
     pub(super) fn check_disk(&self, identity: &Identity) -> Result<Option<File>> {
         let link = self.log_path();
         let path = &std::fs::read_link(&link)
