@@ -34,36 +34,59 @@ pub struct DeviceOptions {
     pub size: Option<u64>,
 }
 
+/// A block device or regular file that is opened for direct I/O and locked, for this process alone: what a [`Reactor`]
+/// takes in without waiting.
+#[derive(Debug)]
+pub struct DeviceFile(File);
+
+impl DeviceFile {
+    /// Opens and locks it. That may take seconds, while a predecessor's hold on it ends.
+    ///
+    /// # Errors
+    /// When it is not there, is in use by another process (or opened twice by this one), lies on a file system without
+    /// direct I/O, or can't be allocated to the wanted size.
+    pub fn open(path: &Path, options: DeviceOptions) -> io::Result<DeviceFile> {
+        open(path, options).map(DeviceFile)
+    }
+}
+
 pub(crate) struct Device {
-    file: File,
+    file: DeviceFile,
     /// Its place among the ring's registered files.
     slot: u32,
     queue: IoQueue<Operation>,
     closing: bool,
 }
 
-impl Drop for Device {
+impl Drop for DeviceFile {
     /// Unlocks at once: the ring may hold on to the file for a while. No operation is under way by now.
     fn drop(&mut self) {
-        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
 }
 
 impl<S: Stream> Reactor<S> {
-    /// Opens a block device or regular file for direct I/O, for this process alone.
+    /// Opens a block device or regular file for direct I/O, for this process alone. Who serves meanwhile opens a
+    /// [`DeviceFile`] elsewhere.
     ///
     /// # Errors
-    /// When it is not there, is in use by another process (or opened twice by this one), lies on a file system without
-    /// direct I/O, can't be allocated to the wanted size, or [`DEVICES_MAX`] are open.
+    /// Those of [`DeviceFile::open`] and of [`Reactor::add_device`].
     pub fn open_device(&mut self, path: &Path, options: DeviceOptions) -> io::Result<FileId> {
-        let file = open(path, options)?;
+        self.add_device(DeviceFile::open(path, options)?)
+    }
+
+    /// Takes in a device that is open. It waits for nothing.
+    ///
+    /// # Errors
+    /// When [`DEVICES_MAX`] are open, or the kernel does not register it.
+    pub fn add_device(&mut self, file: DeviceFile) -> io::Result<FileId> {
         if self.device_slots.is_none() {
             self.ring.register_files(DEVICES_MAX)?;
             self.device_slots = Some((0..DEVICES_MAX as u32).rev().collect());
         }
         let slots = self.device_slots.get_or_insert_default();
         let slot = slots.pop().ok_or_else(|| io::Error::other(format!("more than {DEVICES_MAX} devices")))?;
-        self.ring.register_file(slot, file.as_raw_fd())?;
+        self.ring.register_file(slot, file.0.as_raw_fd())?;
         let device = Device { file, slot, queue: IoQueue::new(DEVICE_DEPTH_MAX, DEVICE_READS_MAX), closing: false };
         Ok(FileId(self.devices.insert(device)))
     }
@@ -84,7 +107,7 @@ impl<S: Stream> Reactor<S> {
     /// When `file` is closed, or the kernel can't tell.
     pub fn device_len(&self, file: FileId) -> io::Result<u64> {
         let device = self.devices.get(file.0).ok_or_else(closed)?;
-        (&device.file).seek(SeekFrom::End(0))
+        (&device.file.0).seek(SeekFrom::End(0))
     }
 
     /// Operations of a device that have not ended.

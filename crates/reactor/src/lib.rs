@@ -91,7 +91,7 @@ mod waker;
 
 pub use connection::{Close, Released};
 pub use descriptors::DESCRIPTORS_AT_ONCE_MAX;
-pub use device::DeviceOptions;
+pub use device::{DeviceFile, DeviceOptions};
 pub use event::{CloseReason, Event, PeerAddress, Token};
 pub use ids::{BellId, ConnId, FileId, ListenerId};
 pub use line::Line;

@@ -4,7 +4,7 @@
 
 use crate::support::{Echo, Random, reactor, turn};
 use azekura_base::{BLOCK_SIZE, PageBuf, copy_to_pages};
-use azekura_reactor::{DEVICE_DEPTH_MAX, DeviceOptions, Event, FileId, Reactor, Token};
+use azekura_reactor::{DEVICE_DEPTH_MAX, DeviceFile, DeviceOptions, Event, FileId, Reactor, Token};
 use bytes::Bytes;
 use std::{io, path::PathBuf};
 
@@ -219,4 +219,20 @@ fn an_existing_device_is_not_made_shorter() {
     let shorter = DeviceOptions { create: true, size: Some(4096) };
     let device = second.open_device(&path, shorter).unwrap();
     assert_eq!(second.device_len(device).unwrap(), SIZE);
+}
+
+#[test]
+fn a_device_is_opened_elsewhere_and_taken_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("device");
+    let file = DeviceFile::open(&path, CREATE).unwrap();
+    // The lock is held before and after, and given back with the file.
+    let error = DeviceFile::open(&path, CREATE).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ResourceBusy);
+    let mut first = reactor();
+    let device = first.add_device(file).unwrap();
+    assert!(DeviceFile::open(&path, CREATE).is_err());
+    first.close_device(device);
+    drop(DeviceFile::open(&path, CREATE).unwrap());
+    DeviceFile::open(&path, CREATE).unwrap();
 }

@@ -15,6 +15,7 @@ use azekura_meta::cluster::DeviceSpec;
 use azekura_meta::time::now_rfc3339;
 use azekura_model::{DeviceFailure, DeviceRecord, FailureKind, Kind, MetaError};
 use azekura_node::{Breakdown, Identity};
+use azekura_reactor::{DeviceFile, DeviceOptions};
 use azekura_store::Options;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -160,7 +161,10 @@ impl Opener {
                 Vec::new()
             });
             let (store, map) = dir.open_store(cluster, id, limits)?;
-            Ok(ReadyDevice { id, shard, dir, parents, store, map })
+            let path = dir.log_path();
+            let log = DeviceFile::open(&path, DeviceOptions::default());
+            let log = log.with_context(|| format!("can't open the log {}", path.display()))?;
+            Ok(ReadyDevice { id, shard, dir, log, parents, store, map })
         };
         let what = format!("device {id} ({})", path.display());
         let opened = self.wait_for(&what, Some(id), spawn_blocking(work)).await;

@@ -15,6 +15,7 @@ use azekura_frontend::{
 use azekura_gateway::{Keyring, VolumeView};
 use azekura_map_db::CheckpointDb;
 use azekura_node::{Attachments, ClusterView, Node, ScrubWish};
+use azekura_reactor::DeviceFile;
 use azekura_reactor::{Released, UnixDoor};
 use azekura_store::{self as store, Store};
 use std::collections::BTreeMap;
@@ -111,6 +112,8 @@ pub struct ReadyDevice {
     pub shard: Shard,
     /// Its folder.
     pub dir: DeviceDir,
+    /// Its log, opened and locked: a shard that serves clients can't wait for that.
+    pub log: DeviceFile,
     /// The layers below layers, as the folder has them.
     pub parents: Vec<(LayerId, LayerId)>,
     /// The store, which has yet to be recovered.

@@ -6,7 +6,7 @@ use crate::driver::dataplane::DataPlane;
 use crate::opening::out_of_service;
 use anyhow::Context;
 use azekura_base::DeviceId;
-use azekura_reactor::{DeviceOptions, FileId, Token};
+use azekura_reactor::{FileId, Token};
 use azekura_store as store;
 use std::io;
 
@@ -21,10 +21,10 @@ pub(super) struct OpenDevice {
 impl DataPlane {
     /// Takes a device in. One whose log or map can't be had is reported.
     pub(crate) fn add_device(&mut self, device: ReadyDevice) {
-        let ReadyDevice { id, dir, store, map, .. } = device;
+        let ReadyDevice { id, dir, log, store, map, .. } = device;
         let path = dir.log_path();
-        let file = self.reactor.open_device(&path, DeviceOptions::default());
-        let opened = file.with_context(|| format!("can't open the log {}", path.display())).and_then(|file| {
+        let file = self.reactor.add_device(log);
+        let opened = file.with_context(|| format!("can't take in the log {}", path.display())).and_then(|file| {
             let map = MapThread::start(id, map, self.handle()).context("can't start the map's thread")?;
             Ok(OpenDevice { file, map })
         });

@@ -9,6 +9,7 @@ use azekura_base::{DeviceId, Endpoint, Generation, LayerId, NodeId, PgId, Shard,
 use azekura_gateway::VolumeView;
 use azekura_map_db::CheckpointDb;
 use azekura_node::{Attachments, ClusterView, Location, NodeView};
+use azekura_reactor::{DeviceFile, DeviceOptions};
 use azekura_replica::GroupConfig;
 use azekura_store::{Initialisation, Options, SavedMap, Store};
 use azekura_transport::https::{Https, StreamTls};
@@ -51,7 +52,8 @@ pub(in crate::driver) fn device(folder: &Path, number: u32) -> ReadyDevice {
     map.checkpoint(format.checkpoint).unwrap();
     let mut store = Store::open(options.clone(), identity, map.root().unwrap().unwrap());
     store.segments_ready(options.segments, Initialisation::GoesOn);
-    ReadyDevice { id, shard: shard_of(number), dir, parents: Vec::new(), store, map }
+    let log = DeviceFile::open(&dir.log_path(), DeviceOptions::default()).unwrap();
+    ReadyDevice { id, shard: shard_of(number), dir, log, parents: Vec::new(), store, map }
 }
 
 /// One node of so many shards, with a device each and as many groups, each of which has its primary on another one, and
