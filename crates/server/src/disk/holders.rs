@@ -75,7 +75,7 @@ mod tests {
         let lines = "36 35 8:3 / /mnt/a rw - ext4 /dev/sda3 rw\n37 35 8:33 / /mnt/b rw - ext4 /dev/sdc1 rw\n";
         fs::write(proc.path().join("self/mountinfo"), lines).unwrap();
         assert_eq!(all(proc.path(), rustix::fs::makedev(8, 3), vec!["md0".into()]), ["md0", "mounted at /mnt/a"]);
-        assert_eq!(all(proc.path(), rustix::fs::makedev(8, 4), Vec::new()), [String::new(); 0]);
+        assert!(all(proc.path(), rustix::fs::makedev(8, 4), Vec::new()).is_empty());
     }
 
     #[test]
