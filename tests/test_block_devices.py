@@ -224,3 +224,16 @@ def test_what_is_missing_is_named(cluster, machine, volume):
         text=True,
     )
     assert plain.returncode == 1 and "root" in plain.stderr, plain.stderr
+
+
+def test_a_volume_that_is_there_is_made_read_only_or_refused(machine, volume):
+    device = machine.attach(volume)["device"]
+    flag = Path("/sys/class/block") / Path(device).name / "ro"
+    assert flag.read_text().strip() == "0"
+    # As whoever was ended before the device was made read-only: the command is repeated.
+    assert machine.attach(volume, "--read-only")["device"] == device
+    assert flag.read_text().strip() == "1"
+    assert machine.attach(volume, "--read-only")["device"] == device
+    assert "to be read" in machine.refused("attach", volume) and "detach it first" in machine.refused("attach", volume)
+    machine.detach(volume)
+    assert machine.attach(volume)

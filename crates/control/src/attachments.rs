@@ -14,7 +14,7 @@ use azekura_meta::cluster::ChangedAttachments;
 use azekura_meta::time::now_rfc3339;
 use azekura_model::transitions::attachments::AttachRequest;
 use azekura_model::{
-    AttachmentRecord, AttachmentsRecord, EtcdError, InTheWay, Kind, MetaError, Model, VOLUME_ATTACHMENTS_MAX,
+    AttachmentRecord, AttachmentsRecord, Ending, EtcdError, InTheWay, Kind, MetaError, Model, VOLUME_ATTACHMENTS_MAX,
 };
 use tokio::time::Instant;
 
@@ -283,32 +283,35 @@ impl Attacher {
     /// [`MetaError::InUse`] when clients use it, and what [`Attacher::detach`] refuses.
     pub async fn detach_unused(&self, volume: &str, node: Option<&str>) -> Result<ChangedAttachments, MetaError> {
         let wanted = node.map(|name| node_of(&self.meta.model(), name)).transpose()?;
-        if self.stand(volume, Counted::Clients(wanted)).await? {
-            return Err(MetaError::InUse { volume: volume.to_owned(), what: "detached" });
-        }
-        self.detach(volume, node).await
+        let ending = self.found_gone(volume, Counted::Clients(wanted)).await?;
+        let in_use = || MetaError::InUse { volume: volume.to_owned(), what: "detached" };
+        self.end(volume, node, &ending.ok_or_else(in_use)?).await
     }
 
     /// Ends a volume's attachment to a node, or all of them, and cuts off their clients.
     pub async fn detach(&self, volume: &str, node: Option<&str>) -> Result<ChangedAttachments, MetaError> {
+        self.end(volume, node, &Ending::All).await
+    }
+
+    async fn end(&self, volume: &str, node: Option<&str>, ending: &Ending) -> Result<ChangedAttachments, MetaError> {
         let wanted = node.map(|name| node_of(&self.meta.model(), name)).transpose()?;
         let known = self.meta.attachments_of(volume).await?;
         if known.attachments.detach(wanted).is_none() && !known.attachments.fence_due {
             return Err(MetaError::NotAttached { volume: volume.to_owned(), node: node.map(ToOwned::to_owned) });
         }
-        let changed = self.meta.detach(volume, wanted).await?;
+        let changed = self.meta.detach(volume, wanted, ending).await?;
         self.fence(changed).await
     }
 
-    /// Whether a volume has users, or may get them any moment: attachments of processes that are not known to have
-    /// ended. Clients that are just leaving get [`LEAVING_WAIT`] for that.
-    pub async fn is_in_use(&self, volume: &str) -> Result<bool, MetaError> {
-        self.stand(volume, Counted::All).await
+    /// The attachments of a volume that has no users: those of processes that have ended. `None`: it has users, or may
+    /// get them any moment. Clients that are just leaving get [`LEAVING_WAIT`] for that.
+    pub async fn gone_alone(&self, volume: &str) -> Result<Option<Ending>, MetaError> {
+        self.found_gone(volume, Counted::All).await
     }
 
-    /// Whether attachments that count stand, of processes that are not known to have ended. Those that are there by
-    /// name do so at once, others after [`LEAVING_WAIT`].
-    async fn stand(&self, volume: &str, counted: Counted) -> Result<bool, MetaError> {
+    /// The attachments that count, if all of them are of processes that have ended. Those that are there by name stand
+    /// at once, others after [`LEAVING_WAIT`].
+    async fn found_gone(&self, volume: &str, counted: Counted) -> Result<Option<Ending>, MetaError> {
         let until = Instant::now() + LEAVING_WAIT;
         loop {
             let mut models = self.meta.watch_model();
@@ -318,28 +321,27 @@ impl Attacher {
             let is_gone = |entry: &AttachmentRecord| {
                 entry.incarnation.is_some_and(|incarnation| gone.contains(&(entry.node, incarnation)))
             };
-            let mut is_any = false;
-            for entry in &known.attachments {
-                let stays = matches!(counted, Counted::All) && entry.pinned;
-                is_any |= counted.counts(entry) && (stays || !is_gone(entry));
-                if stays {
-                    return Ok(true);
-                }
+            let counted_now = || known.attachments.iter().filter(|entry| counted.counts(entry));
+            if matches!(counted, Counted::All) && known.attachments.iter().any(|entry| entry.pinned) {
+                return Ok(None);
             }
-            if !is_any || Instant::now() >= until {
-                return Ok(is_any);
+            if counted_now().all(is_gone) {
+                return Ok(Some(Ending::Gone(counted_now().map(|entry| entry.generation).collect())));
+            }
+            if Instant::now() >= until {
+                return Ok(None);
             }
             let _news = tokio::time::timeout(LOOK_PAUSE, models.changed()).await;
         }
     }
 
     /// Ends the attachments of a volume whose users have all ended without giving it back.
-    pub async fn forget_gone(&self, volume: &str) -> Result<(), MetaError> {
+    pub async fn forget_gone(&self, volume: &str, gone: &Ending) -> Result<(), MetaError> {
         let known = self.meta.attachments_of(volume).await?;
         if known.attachments.attachments.is_empty() && !known.attachments.fence_due {
             return Ok(());
         }
-        match self.detach(volume, None).await {
+        match self.end(volume, None, gone).await {
             Ok(_) | Err(MetaError::NotAttached { .. }) => Ok(()),
             Err(error) => Err(error),
         }

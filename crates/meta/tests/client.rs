@@ -182,9 +182,9 @@ async fn volumes(server: &mut Server) {
     assert!(too_much.to_string().contains("already promise 2GiB of the 80GiB"), "{too_much}");
     client.create_volume(&volume("w", 39 * GIB)).await.unwrap();
     assert!(matches!(client.resize_volume("v", 2 * GIB).await, Err(MetaError::Overcommit { .. })));
-    client.delete_volume("w", VolumeDeletion::default()).await.unwrap();
+    client.delete_volume("w", &VolumeDeletion::default()).await.unwrap();
     assert!(matches!(
-        client.delete_volume("w", VolumeDeletion::default()).await,
+        client.delete_volume("w", &VolumeDeletion::default()).await,
         Err(MetaError::NotFound { kind: Kind::Volume, .. })
     ));
     let model = until(&client, |model| model.layers[&LayerId(2)].state == LayerState::Deleted).await;

@@ -17,8 +17,8 @@ use azekura_model::transitions::layers;
 use azekura_model::transitions::snapshots::CloneSpec;
 use azekura_model::transitions::volumes::{VolumeDeletion, VolumeSpec};
 use azekura_model::{
-    Kind, LayerEnd, LayerHolders, LayerState, MetaError, Model, ProtectionRecord, SnapshotOrigin, SnapshotRecord,
-    VolumeAccess, VolumeRecord,
+    Ending, Kind, LayerEnd, LayerHolders, LayerState, MetaError, Model, ProtectionRecord, SnapshotOrigin,
+    SnapshotRecord, VolumeAccess, VolumeRecord,
 };
 
 const GIB: u64 = 1 << 30;
@@ -206,9 +206,9 @@ async fn reverts_and_clones(server: &mut Server) {
     assert_eq!(client.clone_snapshot(&spec("d", Some(3 * GIB))).await.unwrap().size_bytes, 3 * GIB);
     let none = CloneSpec { snapshot: "tuesday".to_owned(), ..spec("e", None) };
     assert!(matches!(client.clone_snapshot(&none).await, Err(MetaError::NotFound { kind: Kind::Snapshot, .. })));
-    let refused = client.delete_volume("v", VolumeDeletion::default()).await.unwrap_err();
+    let refused = client.delete_volume("v", &VolumeDeletion::default()).await.unwrap_err();
     assert!(matches!(refused, MetaError::HasSnapshots { count: 2, .. }), "{refused}");
-    client.delete_volume("v", VolumeDeletion { snapshots: true, ..VolumeDeletion::default() }).await.unwrap();
+    client.delete_volume("v", &VolumeDeletion { snapshots: true, ..VolumeDeletion::default() }).await.unwrap();
     let model = now(&client).await;
     assert!(!model.volumes.contains_key("v") && model.volumes.contains_key("c"));
     // The leader deletes what is left of it.
@@ -221,7 +221,7 @@ async fn reverts_and_clones(server: &mut Server) {
     let expected = [1, volume(&model, "c").head.0, volume(&model, "d").head.0];
     assert_eq!(left, expected, "the layer that two clones stand on stays, hidden");
     assert_eq!(layer(&model, 1), (LayerState::Hidden, None));
-    client.delete_volume("d", VolumeDeletion::default()).await.unwrap();
+    client.delete_volume("d", &VolumeDeletion::default()).await.unwrap();
     client.model_of_volumes().await.unwrap();
     let model = settle_layers(&client).await;
     assert_eq!(model.layers.len(), 1, "{:?}", model.layers.keys());
@@ -264,7 +264,7 @@ async fn layers_end_in_any_order(server: &mut Server) {
     client.delete_snapshot(id, "5").await.unwrap();
     let model = now(&client).await;
     begin_layer_end(&client, &model, LayerId(5), LayerEnd::MergeInto(LayerId(6))).await;
-    client.delete_volume("v", VolumeDeletion { snapshots: true, attached: true }).await.unwrap();
+    client.delete_volume("v", &VolumeDeletion { snapshots: true, attached: Ending::All }).await.unwrap();
     let model = client.model_of_volumes().await.unwrap();
     let holders = LayerHolders::new(&model);
     assert_eq!(model.ending_layers(&holders).map(|(layer, _)| layer.id.0).collect::<Vec<_>>(), [5]);

@@ -112,6 +112,32 @@ pub enum InTheWay {
     TooMany,
 }
 
+/// Which attachments may end that something is in the way of: a detachment, a deletion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// All: whoever uses the volume is cut off.
+    All,
+    /// Those of these names, whose processes have ended. Whoever has come since that was found out is in the way.
+    Gone(BTreeSet<Generation>),
+}
+
+impl Default for Ending {
+    fn default() -> Ending {
+        Ending::Gone(BTreeSet::new())
+    }
+}
+
+impl Ending {
+    /// Whether this one may.
+    #[must_use]
+    pub fn allows(&self, entry: &AttachmentRecord) -> bool {
+        match self {
+            Ending::All => true,
+            Ending::Gone(names) => names.contains(&entry.generation),
+        }
+    }
+}
+
 impl AttachmentRecord {
     /// Whether both are of the same node and the same host: at most one of those stands.
     fn is_of_same(&self, other: &AttachmentRecord) -> bool {

@@ -42,7 +42,7 @@ mod usage;
 mod zero_is_none;
 
 pub use attachments::{
-    AttachWish, AttachmentRecord, AttachmentsRecord, HOST_PATHS, InTheWay, VOLUME_ATTACHMENTS_MAX, VolumeAccess,
+    AttachWish, AttachmentRecord, AttachmentsRecord, Ending, HOST_PATHS, InTheWay, VOLUME_ATTACHMENTS_MAX, VolumeAccess,
 };
 pub use audit::{AUDIT_PREFIX, AUDIT_RECORDS_MAX, AuditProof, AuditRecord, audit_key, audit_time};
 pub use authorities::AuthorityRecord;

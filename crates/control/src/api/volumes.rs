@@ -4,6 +4,7 @@ use azekura_api::endpoint::{
     VolumeAttach, VolumeCreate, VolumeDelete, VolumeDetach, VolumeLimit, VolumeList, VolumeResize, VolumeShow,
 };
 use azekura_api::{AttachVolume, CreateVolume, DeleteVolume, DetachVolume, NoContent, ResizeVolume, ResizedView};
+use azekura_model::Ending;
 use azekura_model::transitions::volumes::VolumeDeletion;
 use azekura_model::{Kind, MetaError, VolumeAccess};
 
@@ -110,7 +111,7 @@ pub(super) async fn detach(Call { api, names: [name], body, .. }: Call<VolumeDet
 pub(super) async fn delete(Call { api, names: [name], query, .. }: Call<VolumeDelete>) -> Answer<VolumeDelete> {
     let DeleteVolume { force, snapshots } = query;
     // Users that have ended without giving the volume back are not in the way.
-    let attached = force || !api.attacher.is_in_use(&name).await?;
-    api.meta.delete_volume(&name, VolumeDeletion { attached, snapshots }).await?;
+    let attached = if force { Ending::All } else { api.attacher.gone_alone(&name).await?.unwrap_or_default() };
+    api.meta.delete_volume(&name, &VolumeDeletion { attached, snapshots }).await?;
     Ok(NoContent.into())
 }

@@ -379,8 +379,8 @@ impl Snapshots {
 
     /// Makes sure that nobody has a volume: by force, or else only if its users have gone already.
     async fn release(&self, volume: &str, force: bool, what: &'static str) -> Result<(), MetaError> {
-        if !self.attacher.is_in_use(volume).await? {
-            return self.attacher.forget_gone(volume).await;
+        if let Some(gone) = self.attacher.gone_alone(volume).await? {
+            return self.attacher.forget_gone(volume, &gone).await;
         }
         if !force {
             return Err(MetaError::InUse { volume: volume.to_owned(), what });

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use azekura_base::{Generation, NodeId};
 use azekura_model::transitions::attachments::{self, AttachRequest};
-use azekura_model::{AttachmentsRecord, InTheWay, MetaError, Outcome, Records, VolumeRecord};
+use azekura_model::{AttachmentsRecord, Ending, InTheWay, MetaError, Outcome, Records, VolumeRecord};
 
 use super::MetaClient;
 
@@ -56,9 +56,14 @@ impl MetaClient {
         self.change_attachments(|records| attachments::give_back(records, volume, node, attachment)).await
     }
 
-    /// Ends a volume's attachment to a node, or all of them.
-    pub async fn detach(&self, volume: &str, node: Option<NodeId>) -> Result<ChangedAttachments, MetaError> {
-        self.change_attachments(|records| attachments::detach(records, volume, node)).await
+    /// Ends a volume's attachment to a node, or all of them, if those that processes have are of `ending`.
+    pub async fn detach(
+        &self,
+        volume: &str,
+        node: Option<NodeId>,
+        ending: &Ending,
+    ) -> Result<ChangedAttachments, MetaError> {
+        self.change_attachments(|records| attachments::detach(records, volume, node, ending)).await
     }
 
     /// Ends the attachments of these names by force.

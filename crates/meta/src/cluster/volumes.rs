@@ -28,7 +28,7 @@ impl MetaClient {
 
     /// Deletes a volume. Its layer stays as "deleted" until every device has dropped it, and its snapshots until the
     /// leader has deleted them.
-    pub async fn delete_volume(&self, name: &str, deletion: VolumeDeletion) -> Result<(), MetaError> {
+    pub async fn delete_volume(&self, name: &str, deletion: &VolumeDeletion) -> Result<(), MetaError> {
         let [volume] = self.get_all([&Key::Volume(name)], Instant::now() + OPERATION_TIMEOUT).await?;
         let not_found = || MetaError::NotFound { kind: Kind::Volume, name: name.to_owned() };
         let wanted = volume.record::<VolumeRecord>()?.ok_or_else(not_found)?.id;

@@ -6,7 +6,7 @@ use azekura_base::{Generation, HostName, NodeId};
 
 use super::volumes::missing;
 use crate::{
-    AttachWish, AttachmentsRecord, InTheWay, Key, Kind, MetaError, Outcome, Records, Step, Txn, VolumeAccess,
+    AttachWish, AttachmentsRecord, Ending, InTheWay, Key, Kind, MetaError, Outcome, Records, Step, Txn, VolumeAccess,
     VolumeRecord,
 };
 
@@ -89,12 +89,18 @@ pub fn give_back(records: &Records<'_>, volume: &str, node: NodeId, attachment: 
     change_attachments(records, volume, |_, now| Ok(now.give_back(node, attachment)))
 }
 
-/// Ends a volume's attachment to a node, or all of them.
+/// Ends a volume's attachment to a node, or all of them, if those that processes have are of `ending`.
 ///
 /// # Errors
-/// When the volume is missing.
-pub fn detach(records: &Records<'_>, volume: &str, node: Option<NodeId>) -> Outcome<Attached> {
-    change_attachments(records, volume, |_, now| Ok(now.detach(node)))
+/// When the volume is missing, or somebody uses it who may not be cut off.
+pub fn detach(records: &Records<'_>, volume: &str, node: Option<NodeId>, ending: &Ending) -> Outcome<Attached> {
+    change_attachments(records, volume, |_, now| {
+        let mut going = now.attachments.iter().filter(|entry| node.is_none_or(|node| node == entry.node));
+        if going.any(|entry| entry.incarnation.is_some() && !ending.allows(entry)) {
+            return Err(MetaError::InUse { volume: volume.to_owned(), what: "detached" });
+        }
+        Ok(now.detach(node))
+    })
 }
 
 /// Ends the attachments of these names by force. What was asked for by name stays, for whichever process comes next.

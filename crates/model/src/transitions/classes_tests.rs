@@ -136,7 +136,7 @@ fn a_class_goes_after_its_volumes_and_their_layers() {
     };
     assert_eq!(used(begin(&mut memory)), (1, 1));
     let deletion = VolumeDeletion::default();
-    run(&mut memory, |records| delete_volume(records, "v", VolumeId(1), deletion)).unwrap();
+    run(&mut memory, |records| delete_volume(records, "v", VolumeId(1), &deletion)).unwrap();
     assert_eq!(used(begin(&mut memory)), (0, 1), "its data is still to be given back");
     run(&mut memory, |records| remove_layer(records, LayerId(1))).unwrap();
     assert_eq!(begin(&mut memory).unwrap(), [PgId(1)]);

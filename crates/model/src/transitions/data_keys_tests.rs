@@ -53,7 +53,7 @@ fn volume<'a>(memory: &'a Memory, name: &str) -> &'a VolumeRecord {
 
 fn delete(records: &Records<'_>, name: &str) -> Outcome<()> {
     let id = records.known_model().volumes[name].id;
-    delete_volume(records, name, id, VolumeDeletion { attached: false, snapshots: true })
+    delete_volume(records, name, id, &VolumeDeletion { snapshots: true, ..VolumeDeletion::default() })
 }
 
 fn has_key(memory: &Memory, id: u64) -> bool {

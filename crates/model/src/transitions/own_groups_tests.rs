@@ -97,7 +97,7 @@ fn no_volume_comes_after_its_class() {
 fn they_go_a_hundred_at_a_time_after_the_last_layer() {
     let mut memory = with_own(150);
     let made: VolumeId = create(&mut memory, "one").unwrap().id;
-    run(&mut memory, |records| delete_volume(records, "one", made, VolumeDeletion::default())).unwrap();
+    run(&mut memory, |records| delete_volume(records, "one", made, &VolumeDeletion::default())).unwrap();
     let layers = |memory: &Memory| -> Vec<LayerId> {
         memory.model().layers.values().filter(|layer| layer.class == "near@1").map(|layer| layer.id).collect()
     };

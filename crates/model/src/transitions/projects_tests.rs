@@ -84,7 +84,7 @@ fn a_quota_is_what_a_project_has_at_most() {
     counted(&memory);
     let deletion = VolumeDeletion { snapshots: true, ..VolumeDeletion::default() };
     let id = memory.model().volumes["p/a"].id;
-    run(&mut memory, |records| delete_volume(records, "p/a", id, deletion)).unwrap();
+    run(&mut memory, |records| delete_volume(records, "p/a", id, &deletion)).unwrap();
     counted(&memory);
     assert_eq!(memory.model().projects["p"].used.snapshots, 0, "they go with it");
     assert!(run(&mut memory, |records| delete_snapshot(records, id, "s")).unwrap());
@@ -213,7 +213,7 @@ fn what_is_outside_is_not_there_for_any_transition() {
         };
         within(&|records| create_volume(records, &spec(name, 1, None), "x", "").err());
         within(&|records| resize_volume(records, name, BLOCK, false).err());
-        within(&|records| delete_volume(records, name, VolumeId(1), VolumeDeletion::default()).err());
+        within(&|records| delete_volume(records, name, VolumeId(1), &VolumeDeletion::default()).err());
         within(&|records| begin(records, "s", name).err());
     }
     let own = create_volume(&Records::known(memory.model()).within(&bounds), &spec("q/v", 1, None), "x", "");
@@ -278,7 +278,7 @@ fn change(memory: &Memory, wish: &Wish, number: usize) -> Option<Txn> {
         Wish::Create(at, blocks, iops) => {
             txn(attempt(memory, false, |r| create_volume(r, &spec(NAMES[*at], *blocks, *iops), &uuid, "")))
         }
-        Wish::Delete(at) => txn(attempt(memory, false, |r| delete_volume(r, NAMES[*at], id(at), deletion))),
+        Wish::Delete(at) => txn(attempt(memory, false, |r| delete_volume(r, NAMES[*at], id(at), &deletion))),
         Wish::Resize(at, blocks) => txn(attempt(memory, false, |r| resize_volume(r, NAMES[*at], blocks * BLOCK, true))),
         Wish::Limit(at, iops) => {
             let limits = iops.map(|iops| IoLimits { iops: Some(iops), ..IoLimits::default() });

@@ -142,7 +142,7 @@ mod tests {
         let mut memory = three_nodes();
         let delete = |memory: &mut Memory, name: &str| {
             let id = memory.model().volumes[name].id;
-            run(memory, |records| delete_volume(records, name, id, VolumeDeletion::default())).unwrap();
+            run(memory, |records| delete_volume(records, name, id, &VolumeDeletion::default())).unwrap();
         };
         delete(&mut memory, "v");
         let spec = volume();
@@ -172,7 +172,7 @@ mod tests {
     fn a_volume_is_made_before_last_copies_are_given_up_or_not_at_all() {
         let mut before = three_nodes();
         let id = before.model().volumes["v"].id;
-        run(&mut before, |records| delete_volume(records, "v", id, VolumeDeletion::default())).unwrap();
+        run(&mut before, |records| delete_volume(records, "v", id, &VolumeDeletion::default())).unwrap();
         run(&mut before, |records| remove_device(records, DeviceId(1), true)).unwrap();
         let known = Records::known(before.model());
         let making = txn_of(create_volume(&known, &volume(), "u1", ""));

@@ -254,8 +254,8 @@ mod tests {
         let register = ReservationCommand::RegisterNew { new: 9 };
         let late =
             txn_of(attempt(&memory, false, |records| change_reservations(records, "v", V, &host(2), &register, 2)));
-        let deletion = VolumeDeletion { attached: true, snapshots: true };
-        run(&mut memory, |records| delete_volume(records, "v", V, deletion)).unwrap();
+        let deletion = VolumeDeletion { attached: crate::Ending::All, snapshots: true };
+        run(&mut memory, |records| delete_volume(records, "v", V, &deletion)).unwrap();
         assert!(memory.model().reservations.is_empty());
         assert_eq!(memory.run(&late), None);
         let gone = change(&mut memory, 1, &register, 3);

@@ -52,7 +52,7 @@ fn remove(memory: &mut Memory, name: &str, lun: u16) -> Result<TargetRecord, Met
 
 fn delete(memory: &mut Memory, name: &str) {
     let id = memory.model().volumes[name].id;
-    run(memory, |records| delete_volume(records, name, id, VolumeDeletion::default())).unwrap();
+    run(memory, |records| delete_volume(records, name, id, &VolumeDeletion::default())).unwrap();
 }
 
 fn units(record: &TargetRecord) -> Vec<(u16, &str)> {
@@ -193,7 +193,7 @@ fn changes_that_meet_do_not_both_happen() {
     let first = with_volumes(&["a", "b"]);
     let create = |name: &'static str| move |records: &Records<'_>| create_target(records, name, &[unit("a", None)], "");
     let id = first.model().volumes["a"].id;
-    let gone = |records: &Records<'_>| delete_volume(records, "a", id, VolumeDeletion::default());
+    let gone = |records: &Records<'_>| delete_volume(records, "a", id, &VolumeDeletion::default());
     let mut memory = with_volumes(&["a", "b"]);
     let (one, two) = (txn_of(attempt(&memory, false, create("t"))), txn_of(attempt(&memory, false, create("u"))));
     let deletion = txn_of(attempt(&memory, false, gone));

@@ -8,6 +8,7 @@ use super::groups::{GroupProposal, NewGroup, Proposed, confirm_copy_forgotten, p
 use super::layers::begin_layer_end;
 use super::snapshots::{CloneSpec, clone_snapshot, delete_snapshot};
 use super::volumes::{VolumeDeletion, VolumeSpec, create_volume, delete_volume, resize_volume};
+use crate::Ending;
 use crate::{
     Gathered, GroupRecord, Halt, Key, LayerEnd, LayerState, Memory, MetaError, Outcome, Records, SnapshotOrigin, Step,
     Txn, VolumeAccess,
@@ -169,7 +170,7 @@ fn a_revert_waits_for_nobody_who_has_the_volume() {
     run(&mut memory, |records| attach(records, "v", &client, &[].into(), "", free)).unwrap();
     assert_eq!(memory.run(&finishing), None, "it is attached by now");
     assert!(matches!(run(&mut memory, |records| finish_cut(records, &cut)), Err(MetaError::InUse { .. })));
-    run(&mut memory, |records| detach(records, "v", None)).unwrap();
+    run(&mut memory, |records| detach(records, "v", None, &Ending::All)).unwrap();
     run(&mut memory, |records| finish_cut(records, &cut)).unwrap();
     assert_eq!(memory.model().volumes["v"].size_bytes, 8192);
 }
@@ -183,11 +184,47 @@ fn a_fence_is_confirmed_for_what_had_ended_when_it_began() {
     }
     let record = memory.model().attachments[&VolumeId(1)].record.clone();
     assert!(record.fence_due);
-    run(&mut memory, |records| detach(records, "v", None)).unwrap();
+    run(&mut memory, |records| detach(records, "v", None, &Ending::All)).unwrap();
     let late = run(&mut memory, |records| confirm_fenced(records, "v", record.generation)).unwrap().1;
     assert!(late.fence_due, "another attachment has ended since");
     let all = run(&mut memory, |records| confirm_fenced(records, "v", late.generation)).unwrap().1;
     assert_eq!((all.fence_due, all.generation), (false, Generation(late.generation.0 + 1)));
+}
+
+/// Who attaches a volume after somebody has looked whether it is used is in the way, and is not cut off.
+#[test]
+fn who_comes_while_a_volume_is_detached_or_deleted_is_in_the_way() {
+    let mut memory = cluster();
+    let attach_by = |memory: &mut Memory, node, incarnation, force| {
+        let wish = AttachRequest { force, ..AttachRequest::of_node(NodeId(node), incarnation) };
+        let free = |what| panic!("{what:?} is in the way");
+        run(memory, |records| attach(records, "v", &wish, &[].into(), "", free)).unwrap().1
+    };
+    let gone = Ending::Gone(attach_by(&mut memory, 1, Some(5), false).standing().into_iter().collect());
+    let late = attach_by(&mut memory, 2, Some(6), true);
+    let refused = |result: Result<(), MetaError>| assert!(matches!(result, Err(MetaError::InUse { .. })), "{result:?}");
+    let detach_by = |memory: &mut Memory, node, ending: &Ending| {
+        run(memory, |records| detach(records, "v", node, ending)).map(drop)
+    };
+    let delete = |memory: &mut Memory, attached: &Ending| {
+        let deletion = VolumeDeletion { attached: attached.clone(), ..VolumeDeletion::default() };
+        run(memory, |records| delete_volume(records, "v", VolumeId(1), &deletion)).map(drop)
+    };
+    refused(detach_by(&mut memory, None, &gone));
+    refused(detach_by(&mut memory, Some(NodeId(2)), &Ending::default()));
+    refused(delete(&mut memory, &gone));
+    refused(delete(&mut memory, &Ending::default()));
+    assert_eq!(memory.model().attachments[&VolumeId(1)].record.attachments, late.attachments);
+    // What was asked for by name has nobody to cut off, as long as no client has come.
+    detach_by(&mut memory, None, &Ending::Gone(late.standing().into_iter().collect())).unwrap();
+    attach_by(&mut memory, 1, None, false);
+    refused(delete(&mut memory, &gone));
+    attach_by(&mut memory, 1, Some(7), false);
+    refused(detach_by(&mut memory, Some(NodeId(1)), &Ending::default()));
+    detach_by(&mut memory, Some(NodeId(1)), &Ending::All).unwrap();
+    attach_by(&mut memory, 1, None, false);
+    detach_by(&mut memory, None, &Ending::default()).unwrap();
+    delete(&mut memory, &Ending::default()).unwrap();
 }
 
 #[test]
@@ -195,8 +232,8 @@ fn the_snapshots_of_a_deleted_volume_are_left_to_the_leader() {
     let mut memory = cluster();
     snapshot(&mut memory, "s");
     let delete = |memory: &mut Memory, snapshots| {
-        let deletion = VolumeDeletion { attached: false, snapshots };
-        run(memory, |records| delete_volume(records, "v", VolumeId(1), deletion))
+        let deletion = VolumeDeletion { snapshots, ..VolumeDeletion::default() };
+        run(memory, |records| delete_volume(records, "v", VolumeId(1), &deletion))
     };
     assert!(matches!(delete(&mut memory, false), Err(MetaError::HasSnapshots { count: 1, .. })));
     delete(&mut memory, true).unwrap();

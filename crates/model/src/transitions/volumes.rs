@@ -16,10 +16,10 @@ use crate::{
 const NAME_LENGTH_MAX: usize = 127;
 
 /// What a volume's deletion may end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeDeletion {
-    /// Attachments that stand; else they are in the way.
-    pub attached: bool,
+    /// Attachments that stand; others are in the way.
+    pub attached: crate::Ending,
     /// Its snapshots; else they are in the way.
     pub snapshots: bool,
 }
@@ -277,15 +277,15 @@ pub fn create_volume(records: &Records<'_>, spec: &VolumeSpec, uuid: &str, creat
 ///
 /// # Errors
 /// When attachments or snapshots are in the way.
-pub fn delete_volume(records: &Records<'_>, name: &str, wanted: VolumeId, deletion: VolumeDeletion) -> Outcome<()> {
+pub fn delete_volume(records: &Records<'_>, name: &str, wanted: VolumeId, deletion: &VolumeDeletion) -> Outcome<()> {
     let [volume, volumes] = records.find_all([&Key::Volume(name), &Key::Counter("volumes")])?;
     let Some(record) = volume.record::<VolumeRecord>()?.filter(|record| record.id == wanted) else {
         // Gone: by an attempt of ours, or by somebody who wanted the same.
         return Ok(Step::Done((), 0));
     };
     let [attachments, head] = records.find_all([&Key::Attachments(wanted), &Key::Layer(record.head)])?;
-    let used = attachments.record::<AttachmentsRecord>()?.is_some_and(|now| !now.attachments.is_empty());
-    if used && !deletion.attached {
+    let stays = |now: AttachmentsRecord| !now.attachments.iter().all(|entry| deletion.attached.allows(entry));
+    if attachments.record::<AttachmentsRecord>()?.is_some_and(stays) {
         return Err(MetaError::InUse { volume: name.to_owned(), what: "deleted" }.into());
     }
     // A snapshot that is made later changes the volume's record, and one that is deleted what the project has.

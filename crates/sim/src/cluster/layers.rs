@@ -14,7 +14,7 @@ use azekura_model::transitions::snapshots::{CloneSpec, clone_snapshot, delete_sn
 use azekura_model::transitions::volumes::{
     VolumeDeletion, VolumeSpec, create_volume, delete_volume, limit_volume, resize_volume,
 };
-use azekura_model::{Key, LayerEnd, LayerRecord, MetaError, Model, Txn, VolumeAccess};
+use azekura_model::{Ending, Key, LayerEnd, LayerRecord, MetaError, Model, Txn, VolumeAccess};
 use azekura_plans::layers::{self, LayerPlan};
 use azekura_plans::{Plan, snapshots};
 use std::collections::BTreeSet;
@@ -104,8 +104,8 @@ impl<S: Scene> Cluster<S> {
         let Some(id) = self.configuration.model().volumes.get(name).map(|volume| volume.id) else { return };
         self.trace.step(self.now, 0xdf, || format!("{name} is deleted with its snapshots"));
         self.count("volume deleted");
-        let by_force = VolumeDeletion { attached: true, snapshots: true };
-        let deleted = self.configuration.run(|records| delete_volume(records, name, id, by_force));
+        let by_force = VolumeDeletion { attached: Ending::All, snapshots: true };
+        let deleted = self.configuration.run(|records| delete_volume(records, name, id, &by_force));
         self.must(deleted);
         self.inform_all();
     }

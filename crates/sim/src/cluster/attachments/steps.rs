@@ -9,7 +9,7 @@ use crate::report::Invariant;
 use azekura_base::{Generation, NodeId, PgId};
 use azekura_frontend::{Attachment, VolumeUse};
 use azekura_model::transitions::attachments::{AttachRequest, Attached, attach, confirm_fenced, detach, give_back};
-use azekura_model::{AttachmentRecord, AttachmentsRecord, InTheWay, MetaError, Outcome, Records};
+use azekura_model::{AttachmentRecord, AttachmentsRecord, Ending, InTheWay, MetaError, Outcome, Records};
 use azekura_node::Attachments;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -314,7 +314,7 @@ impl<S: Scene> Cluster<S> {
 
     /// An operator ends a volume's attachments, or that of a node, through one of the processes.
     pub(crate) fn end_attachments(&mut self, from: Life, name: &str, whose: Option<NodeId>) {
-        if let Err(error) = self.change_attachments(name, true, |records| detach(records, name, whose)) {
+        if let Err(error) = self.change_attachments(name, true, |records| detach(records, name, whose, &Ending::All)) {
             return self.violate(Invariant::Protocol, format!("attachments of {name} can't be ended: {error}"));
         }
         self.fence(from, &name.into(), None);
