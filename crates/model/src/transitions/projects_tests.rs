@@ -12,8 +12,8 @@ use super::snapshots::{CloneSpec, clone_snapshot, delete_snapshot};
 use super::tests::{attempt, cluster, run, txn_of};
 use super::volumes::{VolumeDeletion, VolumeSpec, create_volume, delete_volume, limit_volume, resize_volume};
 use crate::{
-    Bounds, GrantKind, GrantRecord, Halt, Key, Kind, Memory, MetaError, Outcome, ProjectQuota, Records, Role,
-    SecretHash, SnapshotOrigin, Step, Txn, Unknown, VolumeAccess,
+    Bounds, Gathered, GrantKind, GrantRecord, Halt, Key, Kind, Memory, MetaError, Model, Outcome, ProjectQuota,
+    Records, Role, SecretHash, SnapshotOrigin, Step, Txn, Unknown, VolumeAccess,
 };
 
 const BLOCK: u64 = 4096;
@@ -89,6 +89,46 @@ fn a_quota_is_what_a_project_has_at_most() {
     assert_eq!(memory.model().projects["p"].used.snapshots, 0, "they go with it");
     assert!(run(&mut memory, |records| delete_snapshot(records, id, "s")).unwrap());
     counted(&memory);
+}
+
+/// What a transition comes to that reads what is there now, and knows an older model. `None`: it waits for a newer one.
+fn with_older<T>(memory: &Memory, older: &Model, transition: impl Fn(&Records<'_>) -> Outcome<T>) -> Option<Step<T>> {
+    let mut read = Gathered::new();
+    loop {
+        match transition(&Records::gathered(older, &read, false)) {
+            Ok(step) => return Some(step),
+            Err(Halt::Read(keys)) => {
+                read.extend(keys.into_iter().map(|key| (key.clone(), memory.model().key_value(&key))));
+            }
+            Err(Halt::Wait(_)) => return None,
+            Err(Halt::Refused(error)) => panic!("{error}"),
+        }
+    }
+}
+
+/// Who deletes a snapshot may not have heard yet that its volume is gone, and has counted it out.
+#[test]
+fn a_snapshot_is_counted_out_once() {
+    let mut memory = with_projects(ProjectQuota::default());
+    create(&mut memory, "p/a", 1).unwrap();
+    create(&mut memory, "p/b", 1).unwrap();
+    for volume in ["p/a", "p/b"] {
+        snapshot(&mut memory, "s", volume).unwrap();
+    }
+    let older = memory.model().clone();
+    let id = older.volumes["p/a"].id;
+    let deletion = VolumeDeletion { snapshots: true, ..VolumeDeletion::default() };
+    run(&mut memory, |records| delete_volume(records, "p/a", id, &deletion)).unwrap();
+    let step = with_older(&memory, &older, |records| delete_snapshot(records, id, "s"));
+    if let Some(Step::Run(txn, _)) = step {
+        memory.run(&txn);
+    }
+    counted(&memory);
+    let step = with_older(&memory, memory.model(), |records| delete_snapshot(records, id, "s"));
+    let Some(Step::Run(txn, true)) = step else { panic!("{step:?}") };
+    assert!(memory.run(&txn).is_some());
+    counted(&memory);
+    assert_eq!(memory.model().projects["p"].used.snapshots, 1);
 }
 
 #[test]

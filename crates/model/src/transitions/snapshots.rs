@@ -4,7 +4,7 @@ use azekura_base::{LayerId, VolumeId};
 
 use super::cuts::{find_snapshot, note_snapshots};
 use super::data_keys::{CloneKey, forget_key, make_clone_key};
-use super::projects::Accounts;
+use super::projects::{Accounts, use_revision};
 use super::volumes::{check_overcommit, check_size, check_volume_name, missing};
 use crate::data_keys::KeyUser;
 use crate::{
@@ -39,9 +39,13 @@ pub fn delete_snapshot(records: &Records<'_>, volume: VolumeId, name: &str) -> O
     let Some(snapshot) = found.record::<SnapshotRecord>()? else { return Ok(Step::Done(records.is_uncertain(), 0)) };
     let layer = records.find(&Key::Layer(snapshot.layer))?;
     let mut accounts = Accounts::default();
-    // That of a volume that is gone has been counted out with it, and the volume was there when it was made.
-    if let Some(volume) = records.model(found.mod_revision())?.volume_by_id(volume) {
-        accounts.snapshots(&volume.name, 0, 1);
+    // That of a volume that is gone has been counted out with it, and the volume was there when it was made. Whether it
+    // is gone says a model that knows all that the project has counted.
+    if let Some(of) = records.model(found.mod_revision())?.volume_by_id(volume) {
+        let counted = found.mod_revision().max(use_revision(records, &of.name)?);
+        if records.model(counted)?.volume_by_id(volume).is_some() {
+            accounts.snapshots(&of.name, 0, 1);
+        }
     }
     let mut txn = Txn::new().when_as(&found).delete(&found.key);
     if let Some(mut record) = layer.record::<LayerRecord>()? {
