@@ -18,6 +18,10 @@ pub const TARGETS_MAX: usize = 10_000;
 /// Numbers of units: from 0 to 255, which all hosts know (the peripheral method, SAM-5 section 4.7.7.2).
 pub const LUNS_MAX: u16 = 256;
 
+/// Units that one change adds at most: each is a condition of its transaction, and etcd takes 128 of those
+/// (`--max-txn-ops`).
+const UNITS_AT_ONCE_MAX: usize = 100;
+
 /// A volume that is to be a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitSpec {
@@ -70,6 +74,12 @@ fn beside(volume: &str) -> String {
 
 /// The records of volumes that are to be units, which have to be there, of the target's project, and in no target.
 fn check_volumes(records: &Records<'_>, model: &Model, target: &str, units: &[UnitSpec]) -> Result<Vec<Found>, Halt> {
+    if units.len() > UNITS_AT_ONCE_MAX {
+        let reason = format!("{} volumes are more than the {UNITS_AT_ONCE_MAX} that one change takes", units.len());
+        return Err(
+            refused(target, reason, &format!("add the others to it: azekura target add {target} VOLUME")).into()
+        );
+    }
     let keys: Vec<Key<'_>> = units.iter().map(|unit| Key::Volume(&unit.volume)).collect();
     let found = records.find_each(&keys)?;
     for (index, (found, UnitSpec { volume, .. })) in found.iter().zip(units).enumerate() {

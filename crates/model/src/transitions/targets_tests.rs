@@ -250,3 +250,16 @@ proptest! {
         }
     }
 }
+
+/// etcd takes no transaction with more conditions.
+#[test]
+fn a_target_is_made_with_a_hundred_volumes_at_most() {
+    let names: Vec<String> = (0..101).map(|number| format!("v{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut memory = with_volumes(&[]);
+    let error = create(&mut memory, "t", &names).unwrap_err();
+    assert!(error.to_string().contains("101 volumes are more than the 100"), "{error}");
+    assert!(error.hint().unwrap_or_default().contains("azekura target add t VOLUME"), "{error:?}");
+    let error = create(&mut memory, "t", &names[..100]).unwrap_err();
+    assert!(matches!(error, MetaError::NotFound { .. }), "{error}");
+}
