@@ -303,8 +303,9 @@ impl EtcdClient {
         })
     }
 
-    /// All keys that start with `prefix` as of one revision, and that revision.
-    pub async fn range_prefix(&self, prefix: &str, deadline: Instant) -> Result<(Vec<KeyValue>, i64), EtcdError> {
+    /// All keys that start with `prefix` as of one revision, and that revision. Each page of them may take so long: of a
+    /// large configuration a slow line never brings all within the time for one.
+    pub async fn range_prefix(&self, prefix: &str, page_wait: Duration) -> Result<(Vec<KeyValue>, i64), EtcdError> {
         let end = prefix_end(prefix.as_bytes());
         let mut start = prefix.as_bytes().to_vec();
         let mut revision = 0;
@@ -318,7 +319,7 @@ impl EtcdClient {
                 ..RangeRequest::default()
             };
             let page = self
-                .read(deadline, |line| {
+                .read(Instant::now() + page_wait, |line| {
                     let request = request.clone();
                     async move { Ok(kv(line).range(request).await?.into_inner()) }
                 })

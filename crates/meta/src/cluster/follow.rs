@@ -36,7 +36,7 @@ pub(super) async fn follow(etcd: EtcdClient, model: watch::Sender<Arc<Model>>, l
 
 /// Reads everything.
 async fn read_again(etcd: &EtcdClient, model: &watch::Sender<Arc<Model>>) -> Result<(), EtcdError> {
-    let (kvs, revision) = etcd.range_prefix(PREFIX, Instant::now() + BACK_OFF_MAX).await?;
+    let (kvs, revision) = etcd.range_prefix(PREFIX, BACK_OFF_MAX).await?;
     let readings = model.borrow().readings + 1;
     model.send_replace(Arc::new(Model { readings, ..Model::from_keys(&kvs, revision) }));
     Ok(())

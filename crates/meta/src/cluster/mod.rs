@@ -162,7 +162,7 @@ impl MetaClient {
     /// [`MetaClient::connect`] with another patience.
     pub async fn connect_within(servers: impl Into<Servers>, wait: Duration) -> Result<MetaClient, MetaError> {
         let etcd = EtcdClient::new(servers)?;
-        let (kvs, revision) = etcd.range_prefix(PREFIX, Instant::now() + wait).await?;
+        let (kvs, revision) = etcd.range_prefix(PREFIX, wait).await?;
         let first = Arc::new(Model::from_keys(&kvs, revision));
         let (model_sender, model) = watch::channel(first);
         let (link_sender, link) = watch::channel(None);
