@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use azekura_api::{ClusterStats, JobView, NodeView, VolumeView, Watched};
-use azekura_base::VolumeId;
+use azekura_base::{KeyId, VolumeId};
 use azekura_model::{Model, RecordMap, VolumeRecord};
 use serde_json::to_string;
 
@@ -116,7 +116,9 @@ fn job_differences(before: &Model, after: &Model, found: &mut Found) -> Option<(
         && Arc::ptr_eq(&before.devices, &after.devices)
         && Arc::ptr_eq(&before.alive, &after.alive)
         && Arc::ptr_eq(&before.layers, &after.layers)
-        && Arc::ptr_eq(&before.dropped, &after.dropped);
+        && Arc::ptr_eq(&before.dropped, &after.dropped)
+        && Arc::ptr_eq(&before.data_keys, &after.data_keys)
+        && Arc::ptr_eq(&before.volumes, &after.volumes);
     if same {
         return Some(());
     }
@@ -129,8 +131,12 @@ fn suspects<'a>(before: &'a Model, after: &'a Model) -> BTreeSet<&'a String> {
     let mut ids: BTreeSet<VolumeId> = changed(&before.attachments, &after.attachments).into_iter().copied().collect();
     ids.extend(changed(&before.snapshots, &after.snapshots).into_iter().map(|(volume, _)| *volume));
     let classes: BTreeSet<&String> = changed(&before.classes, &after.classes).into_iter().collect();
-    if !(ids.is_empty() && classes.is_empty()) {
-        let is_one = |volume: &VolumeRecord| ids.contains(&volume.id) || classes.contains(&volume.class);
+    let keys: BTreeSet<&KeyId> = changed(&before.data_keys, &after.data_keys).into_iter().collect();
+    if !(ids.is_empty() && classes.is_empty() && keys.is_empty()) {
+        let has_other_key = |volume: &VolumeRecord| volume.key.is_some_and(|key| keys.contains(&key));
+        let is_one = |volume: &VolumeRecord| {
+            ids.contains(&volume.id) || classes.contains(&volume.class) || has_other_key(volume)
+        };
         names.extend(after.volumes.iter().filter(|(_, volume)| is_one(volume)).map(|(name, _)| name));
     }
     names

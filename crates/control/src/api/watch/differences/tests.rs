@@ -127,3 +127,29 @@ fn a_job_is_told_as_it_begins_goes_on_and_ends() {
     assert_eq!(told(&half, &over), ["deleted drain/1 1"]);
     assert!(told(&over, &over.clone()).is_empty());
 }
+
+#[test]
+fn the_rotation_of_a_key_is_told() {
+    let mut memory = Memory::new();
+    let key = |numbers: &[u8], provider: &str| {
+        let made =
+            |number: &u8| json!({ "number": number, "provider": provider, "wrapped": "", "check": "", "created": "" });
+        Some(json!({ "id": 5, "generations": numbers.iter().map(made).collect::<Vec<_>>() }))
+    };
+    let name = Key::DataKey(KeyId(5));
+    set(&mut memory, &name, key(&[0], "file"));
+    let mut of_key = volume_record(1, "a", 4096, 1).unwrap();
+    of_key["key"] = json!(5);
+    let one = set(&mut memory, &Key::Volume("a"), Some(of_key));
+    assert_eq!(one.data_keys.len(), 1, "{:?}", one.problems);
+    let two = set(&mut memory, &name, key(&[0, 1], "file"));
+    let again = set(&mut memory, &name, key(&[1], "vault"));
+    let told = |before, after| {
+        let events = differences(&DataKeys::new(None), before, after).unwrap();
+        let told: Vec<String> =
+            events.iter().map(|told| format!("{}.{}", told.kind.noun(), told.change.word())).collect();
+        told
+    };
+    assert_eq!(told(&one, &two), ["job.created"]);
+    assert_eq!(told(&two, &again), ["volume.changed", "job.deleted"], "somebody else has the wrapping key");
+}
