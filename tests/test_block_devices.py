@@ -237,3 +237,13 @@ def test_a_volume_that_is_there_is_made_read_only_or_refused(machine, volume):
     assert "to be read" in machine.refused("attach", volume) and "detach it first" in machine.refused("attach", volume)
     machine.detach(volume)
     assert machine.attach(volume)
+
+
+def test_a_device_that_is_there_is_made_read_only(machine, volume):
+    device = machine.attach(volume)["device"]
+    flag = Path("/sys/class/block") / Path(device).name / "ro"
+    assert flag.read_text().strip() == "0"
+    # As whoever was ended before the device was made read-only: the command is repeated.
+    for _ in range(2):
+        assert machine.attach(volume, "--read-only")["device"] == device
+        assert flag.read_text().strip() == "1"

@@ -69,7 +69,8 @@ impl Node {
         }
         let device = self.devices.attach(&self.wanted(&volume, read_only)?).map_err(status)?.device;
         let note = note(&azekura_attach::folder(&self.state, name))?;
-        let formatting = Formatting { note: &note, what: format!("{} {}", volume.uuid, mine.generation) };
+        // Published again to the same node, the attachment has another generation: it stands since the same time.
+        let formatting = Formatting { note: &note, what: format!("{} {}", volume.uuid, mine.since) };
         if wanted.access == Access::Block && !read_only {
             // Containers write what they like to it, and the attachment stays the same: no later call may take that for
             // a file system that was half made.
