@@ -86,8 +86,8 @@ def lacking(base, needed):
     if free >= needed:
         return None
     return (
-        f"the tests need {needed / 2**30:.0f} GiB of disk in {base}, which has {free / 2**30:.1f}: make room, or name a "
-        "folder on another disk with AZEKURA_TEST_DIR"
+        f"the tests need {needed / 2**30:.0f} GiB of disk in {base}, which has {free / 2**30:.1f}: make room, or name "
+        "a folder on another disk with AZEKURA_TEST_DIR"
     )
 
 

@@ -398,8 +398,8 @@ fn a_copy_ends_when_the_unit_that_it_reads_or_writes_is_lost() {
     }
 }
 
-/// Rights are those of the moment in which a write enters: what waits in a session is not let in by rights from before a
-/// reservation that its fence was answered for.
+/// Rights are those of the moment in which a write enters: what waits in a session is not let in by rights from before
+/// a reservation that its fence was answered for.
 #[test]
 fn what_waits_for_a_unit_is_barred_by_a_reservation_that_comes_meanwhile() {
     let mut node = two();

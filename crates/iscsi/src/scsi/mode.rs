@@ -19,8 +19,8 @@ fn page(code: u8) -> Vec<u8> {
     let mut bytes = vec![0; 2 + len];
     (bytes[0], bytes[1]) = (code, len as u8);
     if code == CONTROL {
-        // Commands may be done in any order; who has one that another initiator ends is told TASK ABORTED (TAS); no limit
-        // of how long one is busy.
+        // Commands may be done in any order; who has one that another initiator ends is told TASK ABORTED (TAS); no
+        // limit of how long one is busy.
         bytes[3] = 0x10;
         bytes[5] = 0x40;
         bytes[8..10].copy_from_slice(&u16::MAX.to_be_bytes());

@@ -276,8 +276,8 @@ impl Full {
     }
 
     /// Ends a task: at once, or when the front end has answered what it has of it. It has no answer, or TASK ABORTED
-    /// where `tells` says so: its initiator would wait for it until it gives the session up. An initiator that has ended
-    /// a task itself is told no more of it.
+    /// where `tells` says so: its initiator would wait for it until it gives the session up. An initiator that has
+    /// ended a task itself is told no more of it.
     pub(super) fn abort(&mut self, id: u64, tells: bool, outbox: &mut Outbox) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         task.tells_end = tells && (task.tells_end || !task.is_aborted);

@@ -303,8 +303,8 @@ impl EtcdClient {
         })
     }
 
-    /// All keys that start with `prefix` as of one revision, and that revision. Each page of them may take so long: of a
-    /// large configuration a slow line never brings all within the time for one.
+    /// All keys that start with `prefix` as of one revision, and that revision. Each page of them may take so long: of
+    /// a large configuration a slow line never brings all within the time for one.
     pub async fn range_prefix(&self, prefix: &str, page_wait: Duration) -> Result<(Vec<KeyValue>, i64), EtcdError> {
         let end = prefix_end(prefix.as_bytes());
         let mut start = prefix.as_bytes().to_vec();

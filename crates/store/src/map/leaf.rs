@@ -45,8 +45,8 @@ pub struct Entry {
     pub checksum: u32,
     /// Bytes stored at the address; 4096 for a block that is not compressed.
     pub length: u16,
-    /// [`Entry::INHERITED`], and [`Entry::LOST`] or [`Entry::UNKNOWN`]. In the upper four bits the generation of the key
-    /// that the block is encrypted under.
+    /// [`Entry::INHERITED`], and [`Entry::LOST`] or [`Entry::UNKNOWN`]. In the upper four bits the generation of the
+    /// key that the block is encrypted under.
     pub flags: u16,
 }
 
