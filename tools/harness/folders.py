@@ -18,7 +18,7 @@ PREFIXES = ("azk-", "azt-", "azlab-")
 # The largest end-to-end tests come to 13 GiB (two clusters of three devices); the lab's want 8 that stay free.
 TEST_BYTES = 20 * 2**30
 # What `./dev test` has built in target/ when it is done.
-BUILD_BYTES = 12 * 2**30
+BUILD_BYTES = 8 * 2**30
 # A folder that is younger may not be locked yet by who makes it.
 YOUNG_S = 60
 # Folders of this process, and the descriptors that hold their locks.

@@ -319,6 +319,17 @@ fn set_read_only(sys: &Path, blockdev: &Path, device: &Path) -> Outcome<()> {
     Err(AttachError::internal(format!("{} can still be written, although it was made read-only", device.display())))
 }
 
+/// Takes back what [`set_read_only`] has done to a device that is about to be given back: the kernel keeps that for the
+/// device's name, and whoever gets the device next could not write to it.
+fn make_writable(device: &Path) {
+    if !is_read_only(device).unwrap_or(false) {
+        return;
+    }
+    if let Err(error) = programs::run("giving the device back", "blockdev", ["--setrw".as_ref(), device.as_os_str()]) {
+        tracing::warn!("{} may stay read-only for whoever gets it next: {error}", device.display());
+    }
+}
+
 /// A device's size, bytes.
 ///
 /// # Errors

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::make_writable;
 use crate::mounts::Mounts;
 use crate::programs::run;
 use crate::{AttachError, Outcome};
@@ -59,5 +60,6 @@ pub(crate) fn refresh(device: &Path) -> Outcome<()> {
 
 /// Takes the device from its file.
 pub(crate) fn remove(device: &Path) -> Outcome<()> {
+    make_writable(device);
     run("giving the loop device back", "losetup", ["--detach".as_ref(), device.as_os_str()]).map(|_| ())
 }

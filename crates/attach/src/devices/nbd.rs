@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Attach, Wanted, Way, size, wait};
+use super::{Attach, Wanted, Way, make_writable, size, wait};
 use crate::programs::{is_there, run};
 use crate::{AttachError, Outcome};
 
@@ -170,6 +170,7 @@ impl Attach for Nbd {
         if let Err(error) = File::open(&device).and_then(|device| device.sync_all()) {
             tracing::warn!(volume, "{} did not take all that was written to it: {error}", device.display());
         }
+        make_writable(&device);
         run(&format!("closing volume '{volume}'"), CLIENT, ["-d".as_ref(), device.as_os_str()])?;
         let gone = wait(PATIENCE, || Ok(self.find(volume)?.is_none().then_some(())))?;
         gone.ok_or_else(|| AttachError::late(format!("{} is not given back", device.display())))
