@@ -19,10 +19,12 @@ def copy_of(node):
     cluster = node.cluster
     other = Cluster(cluster.folder / "copy", nodes=node.number).nodes[-1]
     other.cluster.config_port = cluster.config_port
-    # NAME.new is a file that is about to replace NAME: it may go while the folder is copied.
-    settled = [path for path in node.data.iterdir() if path.suffix != ".new"]
     other.data.mkdir(parents=True)
-    subprocess.run(["cp", "-a", "--sparse=always", *settled, other.data], check=True)
+    copied = subprocess.run(
+        ["cp", "-a", "--sparse=always", *node.data.iterdir(), other.data], stderr=subprocess.PIPE, text=True
+    )
+    # NAME.new is a file that is about to replace NAME: it may go while the folder is copied.
+    assert all(".new'" in line for line in copied.stderr.splitlines()), copied.stderr
     return other
 
 
